@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -177,6 +178,10 @@ type Database interface {
 	// host's role on a server may not, just as it may not remove runs.
 	RemoveUnusedModules(ctx context.Context, digests ...canon.Hash) (removed ModuleCount, err error)
 
+	// Recorded returns the bytes of the payloads of the events in a namespace, and those of its
+	// events from a time on. Both count each event with some bytes more.
+	Recorded(ctx context.Context, namespace string, since time.Time, each int64) (total, later int64, err error)
+
 	// SchemaVersions returns the layout version of the database and the version that
 	// this program writes.
 	SchemaVersions(ctx context.Context) (have, want int, err error)
@@ -193,11 +198,18 @@ type MigrationReport struct {
 	Runs     int64    // runs that were carried over
 	Events   int64    // events that were carried over
 	Steps    []string // in order; empty when the layout was current
+
+	// Uncounted are the runs whose recorded bytes had to be counted from their events, because
+	// a host of an earlier version has written them.
+	Uncounted int64
 }
 
 // StepCatchUp is the migration step that adds to the index of runs the events that
 // another program has appended, or that were restored without the index.
 const StepCatchUp = "bring the listing of runs up to date with their events"
+
+// StepCount is the migration step that counts the recorded bytes of runs.
+const StepCount = "count the recorded bytes of runs"
 
 // Preflight reports whether this program can write to log: nil,
 // [ErrSchemaOutdated] or [ErrSchemaTooNew]. A log without layout passes.

@@ -385,6 +385,9 @@ func checkRuns(ctx context.Context, log store.Database, where string) []Finding 
 	case plan.From == plan.To && plan.Runs > 0:
 		count.State, count.Fix = StateLimited, display.Command("starling-host migrate", store.Name(where))
 		count.Found += fmt.Sprintf("; the summaries of %d lack events: another program wrote the events, or the summaries were lost", plan.Runs)
+	case plan.Uncounted > 0:
+		count.State, count.Fix = StateLimited, display.Command("starling-host migrate", store.Name(where))
+		count.Found += fmt.Sprintf("; the recorded bytes of %d are summed up each time: a host of an earlier version wrote them", plan.Uncounted)
 	}
 	newest := Finding{"newest runs", StateOK, fmt.Sprintf("%d valid", len(page.Runs)), "", nil}
 	db := starling.Over(log, starling.Options{})

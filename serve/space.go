@@ -94,6 +94,6 @@ func (h *Host) queueState(ctx context.Context) (observe.QueueState, error) {
 }
 
 // UsageOf returns the usage of tenants.
-func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+func UsageOf(ctx context.Context, log store.Database, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	return daemon.UsageOf(ctx, log, tenants, q, defaults, f)
 }

@@ -251,6 +251,7 @@ func sharedMigration(t *testing.T, db Shared) {
 	if report, err := log.(eventlog.Database).MigrateSchema(t.Context(), false); err != nil || len(report.Steps) > 0 {
 		t.Errorf("once more: %+v, %v", report, err)
 	}
+	Counted(t, log)
 }
 
 // sharedEvidence changes the last event of a run, which only the log's head reveals, and

@@ -93,6 +93,7 @@ func Run(t *testing.T, open func(testing.TB) eventlog.EventLog) {
 			log := open(t)
 			defer log.Close()
 			s.test(t, log)
+			Counted(t, log)
 		})
 	}
 }

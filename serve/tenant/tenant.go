@@ -135,7 +135,7 @@ type Usage struct {
 	Tenant      string     `json:"tenant"`
 	Modules     int64      `json:"modules"` // currently stored, its own and those named by its runs
 	ModuleBytes int64      `json:"module_bytes"`
-	Recorded    *Recorded  `json:"recorded,omitempty"`  // where one tenant is asked about: its events are counted
+	Recorded    *Recorded  `json:"recorded,omitempty"`  // where one tenant is asked about: its runs are added up
 	InFlight    *InFlight  `json:"in_flight,omitempty"` // at the host that answers
 	Limits      Limits     `json:"limits"`              // with the defaults; -1 means no bound
 	Days        []DayUsage `json:"days"`                // from the newest on

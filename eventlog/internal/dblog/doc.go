@@ -16,6 +16,14 @@
 // that are behind in its own way ([Backend].Behind). A log opened for writing brings the rows
 // up to date; a read-only log computes what it returns.
 //
+// # Recorded bytes
+//
+// The statement that moves a row adds the bytes of the payloads to its column bytes, and their
+// number to the column counted. Each event is counted at most once. So bytes is right if all
+// events up to last_seq are counted. It is not used otherwise: a host of an earlier version, which
+// works on the same database during an upgrade, moves rows and counts nothing. Then the events
+// are summed up, until a migration counts them.
+//
 // A row that claims more events than there are, or that differs from the events which it
 // covers, is never replaced: it is the evidence that the run was changed.
 package dblog

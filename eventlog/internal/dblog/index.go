@@ -57,18 +57,27 @@ type Dialect struct {
 type SQL struct {
 	Dialect
 	find, list, set string
+
+	// Recount sets how many bytes and events of a row's run are counted, from the events. A WHERE may follow.
+	Recount string
 }
 
 // Compile returns the statements in a dialect.
 func Compile(d Dialect) *SQL {
 	return &SQL{
 		Dialect: d,
+		Recount: "UPDATE run SET (bytes, counted) = (SELECT coalesce(sum(length(payload)), 0), count(*)" + d.ofRow() + ")",
 		list:    "SELECT " + d.Key + ", " + Columns + " FROM run",
 		find: "SELECT " + d.Key + ", " + Columns + ", (SELECT " + d.LastSeq +
 			" FROM eventlog_events WHERE run_id = $1" + d.Partition + ") FROM (SELECT 1) AS one LEFT JOIN run ON run.run_id = $1",
 		set: "INSERT INTO run (" + d.NewKey + ", " + Columns + ") VALUES (" + d.NewValue + ", $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)" +
 			" ON CONFLICT (run_id) DO UPDATE SET (" + Columns + ") = ($2, $3, $4, $5, $6, $7, $8, $9, $10, $11) WHERE run.last_seq = $12",
 	}
+}
+
+// ofRow selects the events of a row of the table run.
+func (d *Dialect) ofRow() string {
+	return " FROM eventlog_events WHERE eventlog_events.run_id = run.run_id" + strings.ReplaceAll(d.Partition, "$1", "run.run_id")
 }
 
 // failed adds what the log was about to do. It names the log once, also if err does.
@@ -111,8 +120,8 @@ type Backend struct {
 	*SQL
 	Runs Runs
 
-	// Indexed reports whether there are the tables run and module.
-	Indexed func() bool
+	// Indexed reports whether there are the tables run and module, and Counts whether run counts bytes.
+	Indexed, Counts func() bool
 	// Read runs statements on committed data. It may call the function again.
 	Read func(ctx context.Context, fn func(eventlog.Querier) error) error
 	Page tail.Page
@@ -242,6 +251,9 @@ func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID stri
 	}
 	if err == nil {
 		_, err = db.Exec(x.set, append(append([]any{runID}, Values(s)...), int64(stored.LastSeq))...)
+	}
+	if err == nil {
+		_, err = db.Exec(x.Recount+" WHERE run_id = $1", runID)
 	}
 	if err != nil {
 		return x.failed(fmt.Sprintf("bring the row of run %q up to date", runID), err)

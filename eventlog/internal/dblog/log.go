@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -116,6 +117,28 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 		return page, err
 	}
 	return o.Select(all)
+}
+
+// Recorded implements [eventlog.Database]. It reads the rows of the runs, and the events only of
+// runs that are not counted or that have events on both sides of the time.
+func (l *Log) Recorded(ctx context.Context, namespace string, since time.Time, each int64) (total, later int64, err error) {
+	x := l.x
+	c := x.Select(x.HasEvents).Namespace(namespace)
+	start, startMs := c.arg(eventlog.Nanos(since)), c.arg(since.UnixMilli())
+	perEvent := "CAST(" + c.arg(each) + " AS BIGINT)"
+	counted, bytes := "counted = last_seq", "bytes + last_seq * "+perEvent
+	if !x.Counts() {
+		counted, bytes = "1 = 0", "0"
+	}
+	events := "(SELECT coalesce(sum(length(payload) + " + perEvent + "), 0)" + x.ofRow()
+	sql := "SELECT CAST(coalesce(sum(CASE WHEN " + counted + " THEN " + bytes + " ELSE " + events + ") END), 0) AS BIGINT)," +
+		" CAST(coalesce(sum(CASE WHEN started / 1000000 + duration_ms + 1 < " + startMs + " THEN 0" +
+		" WHEN started >= " + start + " AND " + counted + " THEN " + bytes + " ELSE " + events + " AND ts >= " + start + ") END), 0) AS BIGINT)" +
+		" FROM run" + c.Where()
+	err = x.Read(ctx, func(q eventlog.Querier) error {
+		return q.Query(sql, c.Args, func(r eventlog.Row) error { return r.Scan(&total, &later) })
+	})
+	return total, later, err
 }
 
 // Fenced implements [eventlog.Store].

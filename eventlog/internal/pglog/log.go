@@ -49,7 +49,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 		Uses: func(ctx context.Context, first event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, first) },
 	})
 	l.index = &dblog.Backend{
-		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
+		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Counts: l.counts, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
 		StoreModule: l.storeModule, MayRemoveModules: l.mayRemoveModules,
 	}
 	l.common = dblog.NewLog(l.index, l)
@@ -72,8 +72,14 @@ func (l *Log) readable() error {
 	if l.runs.Closed() {
 		return eventlog.ErrLogClosed
 	}
+	if l.layout.Load() == uncountedLayout {
+		return nil
+	}
 	return eventlog.CheckSchema(int(l.layout.Load()), layoutVersion)
 }
+
+// counts is [dblog.Backend].Counts.
+func (l *Log) counts() bool { return l.layout.Load() > uncountedLayout }
 
 // Close implements [eventlog.EventLog]. It writes the queued events, which takes up
 // to [Options].RetryTime when the server is gone, and ends the streams.

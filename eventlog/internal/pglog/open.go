@@ -170,7 +170,7 @@ func (l *Log) examine(ctx context.Context) error {
 	if layout > layoutVersion {
 		return eventlog.CheckSchema(layout, layoutVersion)
 	}
-	if layout == layoutVersion && !l.opts.ReadOnly {
+	if layout > 0 && !l.opts.ReadOnly {
 		if uses, err := hasTable(ctx, l.pool, "module_use"); err != nil || !uses {
 			return cmp.Or(err, dblog.ErrNoUses)
 		}
@@ -179,18 +179,19 @@ func (l *Log) examine(ctx context.Context) error {
 }
 
 // findLayout returns the layout of the tables that the connection sees: 0 for none,
-// and for the Starling runtime's own.
+// and for the Starling runtime's own. Tables that a later version has added to, and that
+// this one can work with, have the layout of this one.
 func findLayout(ctx context.Context, q queryer) (int, error) {
 	if ours, err := hasTable(ctx, q, "table_set"); err != nil || !ours {
 		return 0, err
 	}
-	var layout int
-	err := q.QueryRow(ctx, "SELECT steps FROM table_set WHERE name = $1", layoutSet).Scan(&layout)
-	if errors.Is(err, pgx.ErrNoRows) {
-		return 0, nil
-	}
-	if err != nil {
+	var oldest, layout int
+	const query = "SELECT coalesce(max(steps) FILTER (WHERE name = $1), 0), coalesce(max(steps), 0) FROM table_set WHERE name IN ($1, $2)"
+	if err := q.QueryRow(ctx, query, layoutSet, expandedSet).Scan(&oldest, &layout); err != nil {
 		return 0, fmt.Errorf("pglog: look for the layout in table_set: %w", err)
+	}
+	if oldest <= layoutVersion {
+		layout = min(layout, layoutVersion)
 	}
 	return layout, nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -89,9 +90,12 @@ func measured(t *testing.T, runs int) map[string]int {
 	execute(t, conn, fmt.Sprintf(`
 		CREATE TEMP TABLE made AS SELECT n, 't' || CASE WHEN n %% 2 = 0 THEN 0 ELSE n %% 997 + 1 END || '/' || chr(65 + n * %[2]d / %[1]d) || lpad(n::text, 25, '0') AS id
 			FROM generate_series(0, %[1]d - 1) AS n;
-		INSERT INTO run SELECT id, 0, 1700000000000000000 + n * 1000000000::bigint, 2, decode(repeat('00', 32), 'hex'), %[3]d, 0, 1, 0, 0, 0, 1 FROM made;
+		INSERT INTO run SELECT id, 0, 1700000000000000000 + n * 1000000000::bigint, 2, decode(repeat('00', 32), 'hex'), %[3]d, 0, 1, 0, 0, 0, 1, 200, 2 FROM made;
 		INSERT INTO eventlog_events SELECT id, seq, NULL, 1700000000000000000 + n * 1000000000::bigint + seq, CASE WHEN seq = 2 THEN %[3]d ELSE 2 END, repeat('x', 100)::bytea
 			FROM made, generate_series(1, 2) AS seq`, runs, months, event.KindRunCompleted))
+	// The tenant of has a hundred runs in the table, however many runs there are.
+	execute(t, conn, fmt.Sprintf(`INSERT INTO run SELECT 'of/A' || lpad(n::text, 25, '0'), 0, 1800000000000000000 + n * 1000000000::bigint, 2, decode(repeat('00', 32), 'hex'), %d, 0, 1, 0, 0, 0, 1, 200, 2
+			FROM generate_series(1, 100) AS n`, event.KindRunCompleted))
 	execute(t, conn, "VACUUM ANALYZE")
 	var id, other string
 	if err := conn.QueryRow(t.Context(), "SELECT min(id), max(id) FROM made").Scan(&id, &other); err != nil {
@@ -135,6 +139,21 @@ func measured(t *testing.T, runs int) map[string]int {
 			_, err := l.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{other}, DryRun: true})
 			return err
 		}),
+	}
+	recorded := func() error {
+		total, later, err := l.Recorded(t.Context(), "of", time.Unix(1800000051, 0), 1)
+		if err == nil && (total != 100*202 || later != 50*202) {
+			err = fmt.Errorf("recorded %d, %d later", total, later)
+		}
+		return err
+	}
+	pages["the sum of a tenant"] = sum(recorded)
+	before := len(server.Messages())
+	if err := recorded(); err != nil {
+		t.Fatal(err)
+	}
+	if read := regexp.MustCompile(` on month\d+ .*\(actual.*`).FindString(server.Messages()[before:]); read != "" {
+		t.Errorf("events are read for the sum of a tenant: %s", read)
 	}
 	remove := func() error {
 		report, err := l.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{other}})

@@ -19,10 +19,17 @@ import (
 )
 
 const (
-	// layoutVersion is the layout that this program writes. The database keeps it as
-	// the step of the set of tables called [layoutSet].
-	layoutVersion = 1
+	// layoutVersion is the layout that this program writes. The table table_set keeps the layout of
+	// the tables as expandedSet, and as layoutSet the oldest layout whose programs can work with
+	// them. A migration first raises the one alone, so that hosts of the version before and of this
+	// one share the database. What hosts of the version before need is removed by a later version,
+	// which raises the other. The first programs knew the row layoutSet alone, at their own layout.
+	layoutVersion = 2
 	layoutSet     = "eventlog"
+	expandedSet   = "eventlog_expanded"
+
+	// uncountedLayout lacks the columns bytes and counted of the table run.
+	uncountedLayout = 1
 )
 
 // The tables. Tables named eventlog_ are the Starling runtime's. All columns of an event
@@ -74,10 +81,16 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 		if ids, err = l.unindexed(ctx); err == nil {
 			err = l.index.CatchUp(ctx, &report, ids)
 		}
+		if err == nil {
+			err = l.count(ctx, &report)
+		}
 	case l.opts.ReadOnly && !dryRun:
 		err = eventlog.ErrReadOnly
 	default:
 		err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
+		if err == nil && !dryRun && have > 0 {
+			err = l.count(ctx, &report)
+		}
 		if err != nil {
 			err = fmt.Errorf("pglog: migrate: %w", l.explainForeign(err))
 		}
@@ -144,6 +157,9 @@ func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) e
 	if err != nil || have == layoutVersion {
 		return err // another process was faster
 	}
+	if have == uncountedLayout {
+		return addCounts(ctx, tx, report)
+	}
 	seed, err := hasTable(ctx, tx, "eventlog_events")
 	if err != nil {
 		return err
@@ -168,6 +184,44 @@ func migrate(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) e
 		return fillRuns(ctx, tx)
 	}
 	return nil
+}
+
+// addCounts adds what layout 2 has. Hosts of layout 1 go on: they need not know the columns. It waits
+// for a reader of the table run for some seconds at most, because hosts would wait behind it.
+func addCounts(ctx context.Context, tx pgx.Tx, report *eventlog.MigrationReport) error {
+	report.Steps = []string{"add the columns bytes and counted to the table run"}
+	if report.DryRun {
+		report.Steps = append(report.Steps, eventlog.StepCount)
+		return nil
+	}
+	_, err := tx.Exec(ctx, `SET LOCAL lock_timeout = '5s';
+		ALTER TABLE run ADD COLUMN bytes BIGINT NOT NULL DEFAULT 0, ADD COLUMN counted BIGINT NOT NULL DEFAULT 0;
+		INSERT INTO table_set (name, steps) VALUES ('`+expandedSet+`', 2)`)
+	return err
+}
+
+// countSQL counts the recorded bytes of the runs behind $1, a thousand rows at a time. It waits for no
+// host, and passes over a run that is being written.
+var countSQL = `WITH next AS (
+	SELECT run_id, last_seq, counted FROM run WHERE run_id > $1 ORDER BY run_id LIMIT 1000
+), free AS (
+	SELECT run_id FROM run WHERE run_id IN (SELECT run_id FROM next WHERE counted <> last_seq) FOR UPDATE SKIP LOCKED
+), recounted AS (` + dialect.Recount + ` FROM free WHERE run.run_id = free.run_id)
+SELECT coalesce(max(run_id), '') FROM next`
+
+// count counts the recorded bytes of the runs that a host of an earlier version has written.
+func (l *Log) count(ctx context.Context, report *eventlog.MigrationReport) error {
+	err := l.pool.QueryRow(ctx, "SELECT count(*) FROM run WHERE counted <> last_seq").Scan(&report.Uncounted)
+	if err != nil || report.Uncounted == 0 {
+		return orUnavailable(err)
+	}
+	report.Steps = append(report.Steps, eventlog.StepCount)
+	last, first := "", true
+	for (first || last != "") && !report.DryRun && err == nil {
+		err = l.pool.QueryRow(ctx, countSQL, last).Scan(&last)
+		first = false
+	}
+	return orUnavailable(err)
 }
 
 // fillRuns computes the table run from the events, valid or not: validation is left to a check. It

@@ -438,6 +438,7 @@ type row struct {
 	id            string
 	before, epoch uint64
 	after         eventlog.RunSummary // of the run after the batch
+	bytes         int64               // of the payloads in the batch
 }
 
 // rowEvent is an event of the run in a row.
@@ -446,7 +447,7 @@ type rowEvent struct {
 	event.Event
 }
 
-// runValues are the columns of the table run, except for epoch.
+// runValues are the columns of the table run, except for epoch and what is counted.
 const runValues = "run_id, " + dblog.Columns
 
 // movedValues are the values of [dblog.Columns] after a batch.
@@ -454,7 +455,7 @@ const movedValues = "{run.started}, {run.last_seq}, g.head, {run.terminal}, {run
 
 // The numbers of a run and of an event, in the order of their matrices.
 var (
-	runNumbers   = []string{"before", "epoch", "started", "last_seq", "terminal", "turns", "tools", "input_tokens", "output_tokens", "duration_ms"}
+	runNumbers   = []string{"before", "epoch", "started", "last_seq", "terminal", "turns", "tools", "input_tokens", "output_tokens", "duration_ms", "bytes"}
 	eventNumbers = []string{"no", "seq", "ts", "kind"}
 )
 
@@ -486,17 +487,18 @@ func numbers() *strings.Replacer {
 // row. So only values without a fixed length are unnested; a number comes from a matrix,
 // where the server finds it by its place.
 var insertSQL = numbers().Replace(fmt.Sprintf(`WITH gate AS (
-	SELECT (SELECT steps FROM table_set WHERE name = 'eventlog') = %d
+	SELECT (SELECT steps FROM table_set WHERE name = 'eventlog') <= %d
 		AND (SELECT count(pg_advisory_xact_lock_shared(1398033480, gate)) FROM unnest($9::int[]) AS gates(gate)) >= 0 AS open
 ), moved AS (
-	UPDATE run SET (`+dblog.Columns+`) = ROW (`+movedValues+`)
+	UPDATE run SET (`+dblog.Columns+`) = ROW (`+movedValues+`),
+		bytes = run.bytes + {run.bytes}, counted = run.counted + {run.last_seq} - {run.before}
 	FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS g(run_id, head, no)
 	WHERE (SELECT open FROM gate) AND ({run.before} > 0 OR {run.epoch} > 0)
 		AND run.run_id = g.run_id AND run.last_seq = {run.before} AND run.epoch = {run.epoch}
 	RETURNING g.no
 ), begun AS (
-	INSERT INTO run (run_id, epoch, `+dblog.Columns+`)
-	SELECT g.run_id, 0, `+movedValues+` FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS g(run_id, head, no)
+	INSERT INTO run (run_id, epoch, `+dblog.Columns+`, bytes, counted)
+	SELECT g.run_id, 0, `+movedValues+`, {run.bytes}, {run.last_seq} FROM unnest($1::text[], $2::bytea[]) WITH ORDINALITY AS g(run_id, head, no)
 	WHERE $10::bool AND (SELECT open FROM gate) AND {run.before} = 0 AND {run.epoch} = 0
 	ON CONFLICT (run_id) DO NOTHING
 	RETURNING run_id
@@ -545,7 +547,10 @@ func (c *columns) runIDs() iter.Seq[string] {
 func (c *columns) setAfter(i int, s eventlog.RunSummary) { c.rows[i].after = s }
 
 // addEvent adds an event of the run in row i.
-func (c *columns) addEvent(i int, e event.Event) { c.events = append(c.events, rowEvent{i, e}) }
+func (c *columns) addEvent(i int, e event.Event) {
+	c.rows[i].bytes += int64(len(e.Payload))
+	c.events = append(c.events, rowEvent{i, e})
+}
 
 // begins reports whether a run begins, which has no row yet.
 func (c *columns) begins() bool {
@@ -561,7 +566,7 @@ func (c *columns) encode(gates []int32) [][]byte {
 	p.matrix(len(r), len(runNumbers), func(i int) {
 		s := &r[i].after
 		p.int8s(int64(r[i].before), int64(r[i].epoch), s.StartedAt.UnixNano(), int64(s.LastSeq), int64(s.TerminalKind),
-			int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.DurationMs)
+			int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.DurationMs, r[i].bytes)
 	})
 	p.array(pgtype.Float8OID, len(r), func(i int) { p.float8(r[i].after.CostUSD) })
 

@@ -104,7 +104,7 @@ func TestTablesThatANewerProgramMigratesStopTheLog(t *testing.T) {
 	t.Parallel()
 	l, dsn := open(t)
 	storeAll(t, l, logtest.Finished("run-1", 1)...)
-	execute(t, connectTo(t, dsn), "UPDATE table_set SET steps = steps + 1 WHERE name = $1", layoutSet)
+	execute(t, connectTo(t, dsn), "UPDATE table_set SET steps = $2 WHERE name = $1", layoutSet, layoutVersion+1)
 	c := logtest.Chain{RunID: "run-2"}
 	if err := l.Append(t.Context(), "run-2", c.Start("g")); err != nil {
 		t.Fatal(err)

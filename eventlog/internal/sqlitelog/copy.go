@@ -239,7 +239,10 @@ func truncate(ctx context.Context, c *conn, runID string, before uint64) error {
 	if before > 0 {
 		err = c.exec(ctx, "DELETE FROM eventlog_events WHERE run_id = ? AND seq >= ?", runID, int64(min(before, maxSeq)))
 	}
-	if err == nil && layout == layoutVersion {
+	if err == nil && layout == uncountedLayout {
+		err = addCounts(ctx, c)
+	}
+	if err == nil && layout > seedLayout {
 		if err = truncateRow(ctx, c, runID); err == nil {
 			err = endLogOfRuns(ctx, c)
 		}

@@ -85,7 +85,7 @@ func TestPragmas(t *testing.T) {
 	check(r, "journal_mode", "wal")
 	check(r, "auto_vacuum", int64(2))
 	check(r, "application_id", int64(applicationID))
-	check(r, "user_version", int64(1))
+	check(r, "user_version", int64(layoutVersion))
 	check(r, "query_only", int64(1))
 	check(r, "trusted_schema", int64(0))
 	check(r, "cell_size_check", int64(1))

@@ -55,7 +55,7 @@ func TestHostileFilesAreRefused(t *testing.T) {
 		{"a header that contradicts the tables",
 			"PRAGMA user_version=0", eventlog.ErrLogCorrupt, "header says 0"},
 		{"a newer layout",
-			"PRAGMA user_version=2", eventlog.ErrSchemaTooNew, "layout 2"},
+			"PRAGMA user_version=3", eventlog.ErrSchemaTooNew, "layout 3"},
 		{"a newer Starling runtime",
 			"INSERT INTO eventlog_schema_migrations VALUES (3, 0)", eventlog.ErrSchemaTooNew, "at 3"},
 		{"an older Starling runtime, in the middle of its migration",

@@ -14,7 +14,7 @@ import (
 const (
 	// layoutVersion is the layout that this program writes, kept in PRAGMA
 	// user_version. A file of the Starling runtime has 0 there.
-	layoutVersion = 1
+	layoutVersion = 2
 	// applicationID ("STLH") identifies the file to file(1) and similar tools.
 	applicationID = 0x53544C48
 	// seedVersion is the version in eventlog_schema_migrations, in our files and
@@ -23,6 +23,8 @@ const (
 
 	// seedLayout is the layout of the Starling runtime's files.
 	seedLayout = 0
+	// uncountedLayout has no columns bytes and counted in the table run. It can be read.
+	uncountedLayout = 1
 )
 
 var (
@@ -35,6 +37,7 @@ var (
 	eventsTable, migrationsTable        = current[0], current[1] // of the Starling runtime
 	ownTables                           = current[2:]
 	seedEventsTable, unsizedModuleTable = earlier[0], earlier[1]
+	uncountedRunTable                   = earlier[2]
 )
 
 // firstSegment is the expression of the index run_by_namespace.
@@ -173,6 +176,9 @@ func vet(objects []object) (layout int, err error) {
 	}
 	if _, ok := have["run_by_start"]; !ok {
 		return 0, fmt.Errorf("%w: the file has no index run_by_start", eventlog.ErrLogCorrupt)
+	}
+	if have["run"] == plain(uncountedRunTable) {
+		return uncountedLayout, nil
 	}
 	return layoutVersion, nil
 }

@@ -51,7 +51,7 @@ func newLog(path string, o Options) *Log {
 		Uses: func(ctx context.Context, first event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, first) },
 	})
 	l.index = &dblog.Backend{
-		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
+		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Counts: l.counts, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
 		StoreModule: l.storeModule, MayRemoveModules: l.mayRemoveModules,
 	}
 	l.common = dblog.NewLog(l.index, l)
@@ -82,8 +82,9 @@ func (l *Log) inPlace() error {
 	return nil
 }
 
-// indexed reports whether the file has our layout.
-func (l *Log) indexed() bool { return l.layout.Load() == layoutVersion }
+// indexed and counts are Indexed and Counts of [dblog.Backend].
+func (l *Log) indexed() bool { return l.layout.Load() > seedLayout }
+func (l *Log) counts() bool  { return l.layout.Load() > uncountedLayout }
 
 // Close implements [eventlog.EventLog]. It writes the queued events, ends the
 // streams and lets SQLite move the WAL into the database.
@@ -157,6 +158,7 @@ type row struct {
 	no    int64               // its number in the table run; zero before it has one
 	first uint64              // number of the run's first event that is not in its row yet
 	after eventlog.RunSummary // after the current transaction
+	bytes int                 // of the payloads that are not in its row yet
 	uses  []canon.Hash        // modules of a run that begins
 }
 

@@ -43,11 +43,14 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	if err != nil {
 		return report, err
 	}
-	report.Steps = []string{
-		"rebuild eventlog_events in append order, with the column pos",
-		"add the table run, computed from the events",
-		"add the table module",
-		"switch to write-ahead logging"}
+	report.Steps = []string{eventlog.StepCount}
+	if layout == seedLayout {
+		report.Steps = []string{
+			"rebuild eventlog_events in append order, with the column pos",
+			"add the table run, computed from the events",
+			"add the table module",
+			"switch to write-ahead logging"}
+	}
 	if dryRun {
 		return report, nil
 	}
@@ -81,7 +84,16 @@ func (l *Log) migrate(ctx context.Context) (err error) {
 		return err
 	}
 	if layout < layoutVersion { // another process may have been faster
-		if err := rebuild(ctx, c); err != nil {
+		err := c.exec(ctx, "BEGIN IMMEDIATE")
+		if err == nil && layout == seedLayout {
+			err = rebuild(ctx, c)
+		} else if err == nil {
+			err = addCounts(ctx, c)
+		}
+		if err == nil {
+			err = c.exec(ctx, "COMMIT")
+		}
+		if err != nil {
 			return errors.Join(err, c.exec(context.Background(), "ROLLBACK"))
 		}
 	}
@@ -89,9 +101,18 @@ func (l *Log) migrate(ctx context.Context) (err error) {
 	return l.startWriter(ctx)
 }
 
+// addCounts brings a file of layout 1 to layout 2.
+func addCounts(ctx context.Context, c *conn) error {
+	return c.execAll(ctx, []string{
+		"ALTER TABLE run ADD COLUMN bytes INTEGER NOT NULL DEFAULT 0",
+		"ALTER TABLE run ADD COLUMN counted INTEGER NOT NULL DEFAULT 0",
+		dialect.Recount,
+		fmt.Sprintf("PRAGMA user_version=%d", layoutVersion)})
+}
+
+// rebuild brings a file of the Starling runtime to our layout.
 func rebuild(ctx context.Context, c *conn) error {
 	steps := append([]string{
-		"BEGIN IMMEDIATE",
 		"ALTER TABLE eventlog_events RENAME TO eventlog_events_seed",
 		eventsTable,
 		"INSERT OR IGNORE INTO eventlog_schema_migrations (version, applied_at) VALUES (1, 0), (2, 0)"}, ownTables...)
@@ -107,8 +128,7 @@ func rebuild(ctx context.Context, c *conn) error {
 	}
 	return c.execAll(ctx, []string{
 		fmt.Sprintf("PRAGMA application_id=%d", applicationID),
-		fmt.Sprintf("PRAGMA user_version=%d", layoutVersion),
-		"COMMIT"})
+		fmt.Sprintf("PRAGMA user_version=%d", layoutVersion)})
 }
 
 // fillRuns computes the table run from the events, valid or not: validation is left to a check.

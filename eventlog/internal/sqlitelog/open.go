@@ -197,10 +197,13 @@ func (l *Log) openForWriting(ctx context.Context) (err error) {
 	}
 	l.layout.Store(int64(layout))
 	l.readers = newReaders(l.path, "mode=ro")
-	if layout < layoutVersion {
-		return nil
+	switch layout {
+	case layoutVersion:
+		return l.startWriter(ctx)
+	case uncountedLayout:
+		return requireUses(ctx, l.writer.conn) // a migration cannot make them
 	}
-	return l.startWriter(ctx)
+	return nil
 }
 
 // touch creates the file with its mode, and sets that mode on an empty file, which becomes a
@@ -274,8 +277,8 @@ func examine(ctx context.Context, c *conn) (layout int, err error) {
 	if err := examineSeedVersion(ctx, c, before); err != nil {
 		return 0, err
 	}
-	if layout == layoutVersion && version != layoutVersion {
-		return 0, fmt.Errorf("%w: the tables have layout %d, the file's header says %d", eventlog.ErrLogCorrupt, layoutVersion, version)
+	if layout > seedLayout && int(version) != layout {
+		return 0, fmt.Errorf("%w: the tables have layout %d, the file's header says %d", eventlog.ErrLogCorrupt, layout, version)
 	}
 	return layout, nil
 }

@@ -284,10 +284,10 @@ func (l *crashLog) put(i int, size int) {
 	}
 	l.run(insertEventSQL, eventValues(e))
 	if at == 0 {
-		l.run(insertRunSQL, rowValues(r.cursor.Run(), 0))
+		l.run(insertRunSQL, rowValues(r.cursor.Run(), len(e.Payload), 0))
 	} else {
 		vals := dblog.Values(r.cursor.Run())
-		l.run(updateRunSQL, append(vals[1:], int64(i+1), int64(at), e.RunID, int64(0)))
+		l.run(updateRunSQL, append(vals[1:], int64(len(e.Payload)), int64(1), int64(i+1), int64(at), e.RunID, int64(0)))
 	}
 }
 

@@ -30,7 +30,9 @@ CREATE TABLE run (
 	input_tokens  INTEGER NOT NULL,
 	output_tokens INTEGER NOT NULL,
 	cost_usd      REAL    NOT NULL,
-	duration_ms   INTEGER NOT NULL
+	duration_ms   INTEGER NOT NULL,
+	bytes         INTEGER NOT NULL DEFAULT 0,
+	counted       INTEGER NOT NULL DEFAULT 0
 );
 CREATE INDEX run_by_start ON run (started);
 -- The order of a tenant's listing. A query must contain its expression literally.

@@ -99,7 +99,7 @@ func TestFileOfTheSeedRuntimeIsMigrated(t *testing.T) {
 
 	before, _ := os.ReadFile(path)
 	planned, err := l.MigrateSchema(t.Context(), true)
-	if err != nil || !planned.DryRun || planned.Runs != 8 || planned.Events != 76 || planned.From != 0 || planned.To != 1 {
+	if err != nil || !planned.DryRun || planned.Runs != 8 || planned.Events != 76 || planned.From != 0 || planned.To != layoutVersion {
 		t.Errorf("dry run: %+v, %v", planned, err)
 	}
 	if after, _ := os.ReadFile(path); string(after) != string(before) {
@@ -109,7 +109,7 @@ func TestFileOfTheSeedRuntimeIsMigrated(t *testing.T) {
 	if diff := cmp.Diff(planned, done, cmpopts.IgnoreFields(eventlog.MigrationReport{}, "DryRun")); err != nil || diff != "" {
 		t.Errorf("%v\n%s", err, diff)
 	}
-	if again, err := l.MigrateSchema(t.Context(), false); err != nil || again.From != 1 || len(again.Steps) != 0 {
+	if again, err := l.MigrateSchema(t.Context(), false); err != nil || again.From != layoutVersion || len(again.Steps) != 0 {
 		t.Errorf("second Migrate: %+v, %v", again, err)
 	}
 	if err := eventlog.Preflight(t.Context(), l); err != nil {

@@ -233,9 +233,9 @@ func (t *tx) Append(runID string, ev event.Event) error {
 		return t.refused(runID, ev, err)
 	}
 	if from == 0 {
-		at.Row, err = t.writer.createRow(at.Run(), epoch)
+		at.Row, err = t.writer.createRow(at.Run(), len(ev.Payload), epoch)
 	} else {
-		err = t.writer.updateRow(at.Row, from, at.Run(), epoch)
+		err = t.writer.updateRow(at.Row, from, at.Run(), len(ev.Payload), epoch)
 	}
 	if err != nil {
 		t.Failed = err

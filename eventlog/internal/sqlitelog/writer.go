@@ -22,16 +22,17 @@ type writer struct {
 }
 
 // The statements that write. insertRunSQL takes the run's id, the epoch that it must
-// be in, the values of dblog.Values and the id once more. A row of a run that is in
+// be in, the values of dblog.Values, the id once more, and what is counted. A row of a run that is in
 // another epoch has no start, which the table refuses: if the row came from a SELECT,
 // SQLite would keep copies of the pages that it changes in case a later row failed.
-// updateRunSQL takes the values without the start, the row's number, the last event
-// that it must stand at, the id and the epoch, and changes nothing where they differ.
+// updateRunSQL takes the values without the start, what is counted more, the row's number, the
+// last event that it must stand at, the id and the epoch, and changes nothing where they differ.
 const (
 	insertEventSQL = "INSERT INTO eventlog_events (run_id, seq, prev_hash, ts, kind, payload) VALUES (?, ?, ?, ?, ?, ?)"
-	insertRunSQL   = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id)
-	VALUES (iif(` + inEpochSQL + `, ?, NULL), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
-	updateRunSQL = `UPDATE run SET last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?
+	insertRunSQL   = `INSERT INTO run (started, last_seq, head, terminal, turns, tools, input_tokens, output_tokens, cost_usd, duration_ms, run_id, bytes, counted)
+	VALUES (iif(` + inEpochSQL + `, ?, NULL), ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
+	updateRunSQL = `UPDATE run SET last_seq = ?, head = ?, terminal = ?, turns = ?, tools = ?, input_tokens = ?, output_tokens = ?, cost_usd = ?, duration_ms = ?,
+	bytes = bytes + ?, counted = counted + ?
 	WHERE run_no = ? AND last_seq = ? AND ` + inEpochSQL
 )
 
@@ -247,13 +248,14 @@ func (w *writer) applyItem(it item, bad conflicts) error {
 		return nil
 	}
 	if r.Writer.first == 0 {
-		r.Writer.first = it.Event.Seq
+		r.Writer.first, r.Writer.bytes = it.Event.Seq, 0
 		w.touched = append(w.touched, r)
 	}
 	if it.Row != 0 {
 		r.Writer.no = it.Row
 	}
 	r.Writer.after = it.After
+	r.Writer.bytes += len(it.Event.Payload)
 	if it.Uses != nil {
 		r.Writer.uses = it.Uses
 	}
@@ -331,7 +333,7 @@ func (w *writer) forgetTouched() {
 func (w *writer) storeRun(r *run) (err error) {
 	at := &r.Writer
 	if at.first == 1 {
-		at.no, err = w.createRow(at.after, r.Epoch)
+		at.no, err = w.createRow(at.after, at.bytes, r.Epoch)
 		if err == nil {
 			err = eventlog.UseModules(querier{context.Background(), w.conn}, r.ID, at.uses...)
 		}
@@ -339,14 +341,14 @@ func (w *writer) storeRun(r *run) (err error) {
 			err = pending.ModuleLost(r.ID)
 		}
 	} else {
-		err = w.updateRow(at.no, at.first-1, at.after, r.Epoch)
+		err = w.updateRow(at.no, at.first-1, at.after, at.bytes, r.Epoch)
 	}
 	return lost(r, err)
 }
 
-// createRow stores the row of a run that has begun, under the epoch.
-func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err error) {
-	_, no, err = w.conn.run(insertRunSQL, rowValues(s, epoch)...)
+// createRow stores the row of a run that has begun, under the epoch, with the bytes of its payloads.
+func (w *writer) createRow(s eventlog.RunSummary, bytes int, epoch uint64) (no int64, err error) {
+	_, no, err = w.conn.run(insertRunSQL, rowValues(s, bytes, epoch)...)
 	switch {
 	case isConflict(err):
 		return 0, pending.Continued(s.RunID)
@@ -357,13 +359,15 @@ func (w *writer) createRow(s eventlog.RunSummary, epoch uint64) (no int64, err e
 }
 
 // rowValues are the parameters of insertRunSQL.
-func rowValues(s eventlog.RunSummary, epoch uint64) []any {
-	return append(append([]any{s.RunID, int64(epoch)}, dblog.Values(s)...), s.RunID)
+func rowValues(s eventlog.RunSummary, bytes int, epoch uint64) []any {
+	return append(append([]any{s.RunID, int64(epoch)}, dblog.Values(s)...), s.RunID, int64(bytes), int64(s.LastSeq))
 }
 
-// updateRow moves the row from the event it must be at to s, under the epoch.
-func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, epoch uint64) error {
-	changed, _, err := w.conn.run(updateRunSQL, append(dblog.Values(s)[1:], no, int64(from), s.RunID, int64(epoch))...)
+// updateRow moves the row from the event it must be at to s, under the epoch, and counts the bytes of
+// the payloads in between.
+func (w *writer) updateRow(no int64, from uint64, s eventlog.RunSummary, bytes int, epoch uint64) error {
+	changed, _, err := w.conn.run(updateRunSQL,
+		append(dblog.Values(s)[1:], int64(bytes), int64(s.LastSeq-from), no, int64(from), s.RunID, int64(epoch))...)
 	if err == nil && changed == 0 {
 		return w.conflictReason(s.RunID, epoch)
 	}

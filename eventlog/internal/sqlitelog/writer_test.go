@@ -49,7 +49,7 @@ func TestAFileThatANewerProgramMigratesStopsTheLog(t *testing.T) {
 	t.Parallel()
 	l := open(t)
 	storeAll(t, l, logtest.Finished("run-1", 1))
-	newVandal(t, l).exec("PRAGMA user_version=2")
+	newVandal(t, l).exec("PRAGMA user_version=3")
 	c := logtest.Chain{RunID: "run-2"}
 	if err := l.Append(t.Context(), "run-2", c.Start("g")); err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func (d *Daemon) executeRun(ctx context.Context, l queue.Lease) error {
 	case l.Cancelled:
 		return d.abandon(ctx, log, l, "")
 	}
-	if _, err := d.volume.measure(ctx, a.ID, remeasure); err != nil { // many runs may have been accepted at once
+	if _, err := d.volume.measure(ctx, a.ID); err != nil { // many runs may have been accepted at once
 		return unprepared{err}
 	}
 	if err := stored.refuse(); err != nil {

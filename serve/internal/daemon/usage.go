@@ -67,7 +67,7 @@ func (m *metered) usage(stored *leased) (u tenant.DayUsage) {
 
 // UsageOf returns the usage of tenants. defaults are the limits of tenants without their own.
 // Without a queue the result has no days.
-func UsageOf(ctx context.Context, log eventlog.Transactor, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
+func UsageOf(ctx context.Context, log Log, tenants *tenant.Store, q *queue.Queue, defaults tenant.Limits, f tenant.UsageFilter) (tenant.UsageList, error) {
 	return newVolumes(log, q).usage(ctx, tenants, defaults, f)
 }
 
@@ -105,7 +105,7 @@ func (v *volumes) usage(ctx context.Context, tenants *tenant.Store, defaults ten
 			one.Days = append(one.Days, days...)
 		}
 		if f.Tenant != "" {
-			of, err := v.measure(ctx, t.ID, remeasure)
+			of, err := v.measure(ctx, t.ID)
 			if err != nil {
 				return doc, err
 			}
@@ -157,7 +157,7 @@ func (d *Daemon) listUsage(r *request) (tenant.UsageList, error) {
 // that this process has added since. Asking the log from time to time finds additions by other
 // processes, and removals.
 type volumes struct {
-	log    eventlog.Transactor
+	log    Log
 	queue  *queue.Queue     // or nil
 	asking *guest.Scheduler // one question of each tenant at a time
 
@@ -165,7 +165,7 @@ type volumes struct {
 	of recent[string, *volume] // by tenant; mu guards the values
 }
 
-func newVolumes(log eventlog.Transactor, q *queue.Queue) *volumes {
+func newVolumes(log Log, q *queue.Queue) *volumes {
 	return &volumes{log: log, queue: q, asking: guest.NewScheduler(math.MaxInt, 1)}
 }
 
@@ -179,12 +179,9 @@ type volume struct {
 }
 
 const (
-	// remeasure is how long an answer of the log is believed. To answer, it looks at
-	// every event of the tenant.
-	remeasure = 10 * time.Minute
-	// recheck is the maximum age of a volume by which a tenant is refused: room may have been made
-	// in the meantime.
-	recheck = 5 * time.Second
+	// believed is how long an answer of the log is believed at least. It looks at the rows of
+	// the tenant's runs.
+	believed = 5 * time.Second
 	// restBetween is how many times as long as an answer took it is believed at least, so
 	// that the log has most of its time for other things.
 	restBetween = 20
@@ -232,10 +229,7 @@ func (v *volumes) overdrawn(t tenant.Tenant) error {
 // check refuses work of a tenant that has reached its limit of recorded volume, today or in all, or
 // will reach it with its waiting runs.
 func (v *volumes) check(ctx context.Context, t tenant.Tenant) error {
-	of, err := v.measure(ctx, t.ID, remeasure)
-	if err == nil && of.exceeded(t.Limits) != nil {
-		of, err = v.measure(ctx, t.ID, recheck)
-	}
+	of, err := v.measure(ctx, t.ID)
 	if err != nil {
 		return err
 	}
@@ -271,10 +265,10 @@ func (of volume) waiting() string {
 
 func startOfDay() time.Time { return time.Now().UTC().Truncate(24 * time.Hour) }
 
-// measure returns a tenant's recorded volume, as of at most age ago. One request of a tenant asks
+// measure returns a tenant's recorded volume. One request of a tenant asks
 // the log, and the tenant's other requests wait for it; if it fails, the next one asks. Volume
 // recorded in the meantime may be missed until the log is asked again.
-func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (volume, error) {
+func (v *volumes) measure(ctx context.Context, id string) (volume, error) {
 	slot, err := v.asking.Acquire(guest.WithClaim(ctx, guest.Claim{Tenant: id}))
 	if err != nil {
 		return volume{}, err
@@ -282,7 +276,7 @@ func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (vo
 	defer slot.Release()
 	v.mu.Lock()
 	last, _ := v.of.find(id, func() *volume { return &volume{} })
-	if last.day.Equal(startOfDay()) && time.Since(last.asked) <= max(age, restBetween*last.took) {
+	if last.day.Equal(startOfDay()) && time.Since(last.asked) <= max(believed, restBetween*last.took) {
 		defer v.mu.Unlock()
 		return *last, nil
 	}
@@ -296,16 +290,11 @@ func (v *volumes) measure(ctx context.Context, id string, age time.Duration) (vo
 	return of, err
 }
 
-// ask asks the log. Every database has its table and columns (spec/event.md).
+// ask asks the log.
 func (v *volumes) ask(ctx context.Context, id string) (of volume, err error) {
-	const sql = `SELECT coalesce(sum(CASE WHEN ts >= $1 THEN length(payload) + $2 ELSE 0 END), 0), coalesce(sum(length(payload) + $2), 0)
-	FROM eventlog_events WHERE run_id >= $3 AND run_id < $4`
 	began := time.Now()
 	of.day = startOfDay()
-	err = v.log.View(ctx, func(q eventlog.Querier) error {
-		args := []any{of.day.UnixNano(), int64(envelopeBytes), id + "/", id + "0"} // 0 follows the slash
-		return q.Query(sql, args, func(r eventlog.Row) error { return r.Scan(&of.today, &of.total) })
-	})
+	of.total, of.today, err = v.log.Recorded(ctx, id, of.day, envelopeBytes)
 	if err == nil && v.queue != nil {
 		of.held, err = v.queue.HeldBytes(ctx, id)
 	}

@@ -10,7 +10,9 @@ CREATE TABLE run (
 	input_tokens  BIGINT NOT NULL,
 	output_tokens BIGINT NOT NULL,
 	cost_usd      DOUBLE PRECISION NOT NULL,
-	duration_ms   BIGINT NOT NULL
+	duration_ms   BIGINT NOT NULL,
+	bytes         BIGINT NOT NULL DEFAULT 0,
+	counted       BIGINT NOT NULL DEFAULT 0
 ) WITH (fillfactor = 70);
 CREATE INDEX run_by_start ON run (started, run_id);
 CREATE INDEX run_by_namespace ON run (split_part(run_id, '/', 1), started, run_id);
@@ -35,4 +37,4 @@ CREATE TABLE table_set (
 	name  TEXT COLLATE "C" PRIMARY KEY,
 	steps BIGINT NOT NULL
 );
-INSERT INTO table_set (name, steps) VALUES ('eventlog', 1);
+INSERT INTO table_set (name, steps) VALUES ('eventlog', 1), ('eventlog_expanded', 2);
