@@ -108,15 +108,12 @@ func (b *Bridge) before() []byte {
 	for i, im := range b.Imports {
 		a := wasm.Asm{noLocals}
 		for n, t := range im.Type.Params {
-			a.I32(0)
-			a.Index(wasm.OpLocalGet, uint32(n))
+			a.I32(0).Index(wasm.OpLocalGet, uint32(n))
 			toBits(&a, t)
 			a.Access(wasm.OpI64Store, 8*uint32(n))
 		}
-		a.I32(int32(i))
-		a.Index(wasm.OpCall, 0)
-		a.Block(wasm.OpIf, wasm.BlockEmpty)
-		a.Op(wasm.OpUnreachable, wasm.OpEnd)
+		a.I32(int32(i)).Index(wasm.OpCall, 0)
+		a.Block(wasm.OpIf, wasm.BlockEmpty).Op(wasm.OpUnreachable, wasm.OpEnd)
 		fromMail(&a, im.Type.Results)
 		a.Op(wasm.OpEnd)
 		p.function(strconv.Itoa(i), uint32(i)+1, im.Type, a)
@@ -139,15 +136,12 @@ func (b *Bridge) after(m *wasm.Module) []byte {
 			p.imports = append(p.imports, importOf(BridgeGuest, e.Name, e.Kind, []byte{byte(t), 1}))
 			n := uint32(len(b.Globals))
 			get := wasm.Asm{noLocals}
-			get.I32(0)
-			get.Index(wasm.OpGlobalGet, n)
+			get.I32(0).Index(wasm.OpGlobalGet, n)
 			toBits(&get, t)
-			get.Access(wasm.OpI64Store, 0)
-			get.Op(wasm.OpEnd)
+			get.Access(wasm.OpI64Store, 0).Op(wasm.OpEnd)
 			set := wasm.Asm{noLocals}
 			fromMail(&set, []wasm.ValType{t})
-			set.Index(wasm.OpGlobalSet, n)
-			set.Op(wasm.OpEnd)
+			set.Index(wasm.OpGlobalSet, n).Op(wasm.OpEnd)
 			globals = append(globals, get, set)
 			b.Globals, b.Types = append(b.Globals, e.Name), append(b.Types, t)
 		}
@@ -179,8 +173,7 @@ func calling(t wasm.FuncType, index uint32) wasm.Asm {
 		body.Index(wasm.OpLocalSet, uint32(n))
 	}
 	for n, r := range t.Results {
-		body.I32(0)
-		body.Index(wasm.OpLocalGet, uint32(n))
+		body.I32(0).Index(wasm.OpLocalGet, uint32(n))
 		toBits(&body, r)
 		body.Access(wasm.OpI64Store, 8*uint32(n))
 	}
@@ -208,8 +201,7 @@ func toBits(a *wasm.Asm, t wasm.ValType) {
 // fromMail puts the first values in memory on the stack.
 func fromMail(a *wasm.Asm, types []wasm.ValType) {
 	for n, t := range types {
-		a.I32(0)
-		a.Access(wasm.OpI64Load, 8*uint32(n))
+		a.I32(0).Access(wasm.OpI64Load, 8*uint32(n))
 		switch t {
 		case wasm.I32:
 			a.Op(wasm.OpI32WrapI64)

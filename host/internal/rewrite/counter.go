@@ -12,22 +12,17 @@ import "github.com/starling-host/starling/internal/wasm"
 
 // take copies the counter into the local.
 func (w *meter) take(a *wasm.Asm) {
-	a.Index(wasm.OpGlobalGet, w.fuel)
-	a.Index(wasm.OpLocalSet, w.counter)
+	a.Index(wasm.OpGlobalGet, w.fuel).Index(wasm.OpLocalSet, w.counter)
 }
 
 // put copies the local into the counter.
 func (w *meter) put(a *wasm.Asm) {
-	a.Index(wasm.OpLocalGet, w.counter)
-	a.Index(wasm.OpGlobalSet, w.fuel)
+	a.Index(wasm.OpLocalGet, w.counter).Index(wasm.OpGlobalSet, w.fuel)
 }
 
 // charge adds cost to the counter, in a function without a copy of it.
 func (w *meter) charge(a *wasm.Asm, cost uint64) {
-	a.Index(wasm.OpGlobalGet, w.fuel)
-	a.I64(int64(cost))
-	a.Op(wasm.OpI64Add)
-	a.Index(wasm.OpGlobalSet, w.fuel)
+	a.Index(wasm.OpGlobalGet, w.fuel).I64(int64(cost)).Op(wasm.OpI64Add).Index(wasm.OpGlobalSet, w.fuel)
 }
 
 // head writes the head of a straight-line block.
@@ -37,12 +32,9 @@ func (w *meter) head(a *wasm.Asm, c charge) {
 	case w.p.leaf:
 		w.charge(a, c.cost)
 	default:
-		a.Index(wasm.OpLocalGet, w.counter)
-		a.I64(int64(c.cost))
-		a.Op(wasm.OpI64Add)
+		a.Index(wasm.OpLocalGet, w.counter).I64(int64(c.cost)).Op(wasm.OpI64Add)
 		if c.seen {
-			a.Index(wasm.OpLocalTee, w.counter)
-			a.Index(wasm.OpGlobalSet, w.fuel)
+			a.Index(wasm.OpLocalTee, w.counter).Index(wasm.OpGlobalSet, w.fuel)
 		} else {
 			a.Index(wasm.OpLocalSet, w.counter)
 		}
@@ -55,10 +47,7 @@ func (w *meter) head(a *wasm.Asm, c charge) {
 // checkCopy compares the copy of the counter with the limit. A leaf has no
 // checks.
 func (w *meter) checkCopy(a *wasm.Asm) {
-	a.Index(wasm.OpLocalGet, w.counter)
-	a.Index(wasm.OpGlobalGet, w.limit)
-	a.Op(wasm.OpI64GtU)
-	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpLocalGet, w.counter).Index(wasm.OpGlobalGet, w.limit).Op(wasm.OpI64GtU).Block(wasm.OpIf, wasm.BlockEmpty)
 	w.put(a)
 	a.Index(wasm.OpCall, w.refill)
 	w.take(a)

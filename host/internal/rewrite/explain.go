@@ -67,12 +67,9 @@ func (w *meter) explainBodies() (bodies []wasm.Asm) {
 	}
 	for _, t := range truncations {
 		a := wasm.Asm{noLocals}
-		a.Index(wasm.OpLocalGet, 0)
-		a.Index(wasm.OpLocalGet, 0)
-		a.Op(t.ne)
+		a.Index(wasm.OpLocalGet, 0).Index(wasm.OpLocalGet, 0).Op(t.ne)
 		w.explains(&a, TrapNotNumber)
-		a.Index(wasm.OpLocalGet, 0)
-		a.Op(t.op, wasm.OpEnd)
+		a.Index(wasm.OpLocalGet, 0).Op(t.op, wasm.OpEnd)
 		bodies = append(bodies, a)
 	}
 	if len(w.m.Tables) == 0 {
@@ -80,29 +77,19 @@ func (w *meter) explainBodies() (bodies []wasm.Asm) {
 	}
 	const table = 0
 	a := wasm.Asm{noLocals}
-	a.Index(wasm.OpLocalGet, 0)
-	a.Index(wasm.OpTableSize, table)
-	a.Op(wasm.OpI32LtU)
-	a.Block(wasm.OpIf, wasm.BlockEmpty)
-	a.Index(wasm.OpLocalGet, 0)
-	a.Index(wasm.OpTableGet, table)
-	a.Op(wasm.OpRefIsNull)
+	a.Index(wasm.OpLocalGet, 0).Index(wasm.OpTableSize, table).Op(wasm.OpI32LtU).Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpLocalGet, 0).Index(wasm.OpTableGet, table).Op(wasm.OpRefIsNull)
 	w.explains(&a, TrapNoEntry)
 	a.Op(wasm.OpElse)
-	a.I32(TrapNoEntry)
-	a.Index(wasm.OpGlobalSet, w.trap)
-	a.Op(wasm.OpEnd)
-	a.Index(wasm.OpLocalGet, 0)
-	a.Op(wasm.OpEnd)
+	a.I32(TrapNoEntry).Index(wasm.OpGlobalSet, w.trap).Op(wasm.OpEnd)
+	a.Index(wasm.OpLocalGet, 0).Op(wasm.OpEnd)
 	return append(bodies, a)
 }
 
 // explains records why the guest is about to trap, if the condition on the stack holds.
 func (w *meter) explains(a *wasm.Asm, why int32) {
 	a.Block(wasm.OpIf, wasm.BlockEmpty)
-	a.I32(why)
-	a.Index(wasm.OpGlobalSet, w.trap)
-	a.Op(wasm.OpEnd)
+	a.I32(why).Index(wasm.OpGlobalSet, w.trap).Op(wasm.OpEnd)
 }
 
 // granted ends the guest if the engine has refused pages that the guest may have:
@@ -111,12 +98,7 @@ func (w *meter) granted(a *wasm.Asm, maxPages uint32) {
 	if !w.o.Explain {
 		return
 	}
-	a.Index(wasm.OpLocalGet, argPages)
-	a.I32(int32(maxPages))
-	a.Memory(wasm.OpMemorySize)
-	a.Op(wasm.OpI32Sub, wasm.OpI32LeU)
+	a.Index(wasm.OpLocalGet, argPages).I32(int32(maxPages)).Memory(wasm.OpMemorySize).Op(wasm.OpI32Sub, wasm.OpI32LeU)
 	a.Block(wasm.OpIf, wasm.BlockEmpty)
-	a.I32(TrapNoMemory)
-	a.Index(wasm.OpGlobalSet, w.trap)
-	a.Op(wasm.OpUnreachable, wasm.OpEnd)
+	a.I32(TrapNoMemory).Index(wasm.OpGlobalSet, w.trap).Op(wasm.OpUnreachable, wasm.OpEnd)
 }

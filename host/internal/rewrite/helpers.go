@@ -47,10 +47,7 @@ func (w *meter) fillBody() wasm.Asm {
 func (w *meter) copyBody() wasm.Asm {
 	a := wasm.Asm{noLocals}
 	w.trapOutside(&a, wasm.OpMemoryCopy, argDst, argSrc)
-	a.Index(wasm.OpLocalGet, argDst)
-	a.Index(wasm.OpLocalGet, argSrc)
-	a.Op(wasm.OpI32LeU)
-	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpLocalGet, argDst).Index(wasm.OpLocalGet, argSrc).Op(wasm.OpI32LeU).Block(wasm.OpIf, wasm.BlockEmpty)
 	w.pieces(&a, func() {
 		w.bulk(&a, wasm.OpMemoryCopy)
 		step(&a, argDst, bulkChunk)
@@ -61,12 +58,9 @@ func (w *meter) copyBody() wasm.Asm {
 	w.pieces(&a, func() {
 		step(&a, argCount, -bulkChunk)
 		for _, p := range []uint32{argDst, argSrc} {
-			a.Index(wasm.OpLocalGet, p)
-			a.Index(wasm.OpLocalGet, argCount)
-			a.Op(wasm.OpI32Add)
+			a.Index(wasm.OpLocalGet, p).Index(wasm.OpLocalGet, argCount).Op(wasm.OpI32Add)
 		}
-		a.I32(bulkChunk)
-		a.Memory(wasm.OpMemoryCopy)
+		a.I32(bulkChunk).Memory(wasm.OpMemoryCopy)
 	})
 	a.Op(wasm.OpEnd)
 	w.rest(&a, wasm.OpMemoryCopy)
@@ -77,14 +71,9 @@ func (w *meter) copyBody() wasm.Asm {
 // parameters does not lie in memory. The instruction then traps and writes nothing, as it must.
 func (w *meter) trapOutside(a *wasm.Asm, op wasm.Op, starts ...uint32) {
 	for i, p := range starts {
-		a.Index(wasm.OpLocalGet, p)
-		a.Op(wasm.OpI64ExtendI32U)
-		a.Index(wasm.OpLocalGet, argCount)
-		a.Op(wasm.OpI64ExtendI32U, wasm.OpI64Add)
-		a.Memory(wasm.OpMemorySize)
-		a.Op(wasm.OpI64ExtendI32U)
-		a.I64(16) // pages to bytes
-		a.Op(wasm.OpI64Shl, wasm.OpI64GtU)
+		a.Index(wasm.OpLocalGet, p).Op(wasm.OpI64ExtendI32U)
+		a.Index(wasm.OpLocalGet, argCount).Op(wasm.OpI64ExtendI32U, wasm.OpI64Add)
+		a.Memory(wasm.OpMemorySize).Op(wasm.OpI64ExtendI32U).I64(16).Op(wasm.OpI64Shl, wasm.OpI64GtU) // 16: pages to bytes
 		if i > 0 {
 			a.Op(wasm.OpI32Or)
 		}
@@ -93,57 +82,40 @@ func (w *meter) trapOutside(a *wasm.Asm, op wasm.Op, starts ...uint32) {
 	for p := range uint32(3) {
 		a.Index(wasm.OpLocalGet, p)
 	}
-	a.Memory(op)
-	a.Op(wasm.OpEnd)
+	a.Memory(op).Op(wasm.OpEnd)
 }
 
 // pieces runs piece, charged and checked, while more than one piece is left.
 func (w *meter) pieces(a *wasm.Asm, piece func()) {
 	a.Block(wasm.OpBlock, wasm.BlockEmpty)
 	a.Block(wasm.OpLoop, wasm.BlockEmpty)
-	a.Index(wasm.OpLocalGet, argCount)
-	a.I32(bulkChunk)
-	a.Op(wasm.OpI32LeU)
-	a.Index(wasm.OpBrIf, 1)
+	a.Index(wasm.OpLocalGet, argCount).I32(bulkChunk).Op(wasm.OpI32LeU).Index(wasm.OpBrIf, 1)
 	w.charge(a, costBulkChunk)
 	*a = append(*a, w.check...)
 	piece()
-	a.Index(wasm.OpBr, 0)
-	a.Op(wasm.OpEnd, wasm.OpEnd)
+	a.Index(wasm.OpBr, 0).Op(wasm.OpEnd, wasm.OpEnd)
 }
 
 // bulk executes op for one piece at the first parameters.
 func (w *meter) bulk(a *wasm.Asm, op wasm.Op) {
-	a.Index(wasm.OpLocalGet, argDst)
-	a.Index(wasm.OpLocalGet, argSrc)
-	a.I32(bulkChunk)
-	a.Memory(op)
+	a.Index(wasm.OpLocalGet, argDst).Index(wasm.OpLocalGet, argSrc).I32(bulkChunk).Memory(op)
 }
 
 // rest charges, checks and executes the remaining length, and ends the body.
 func (w *meter) rest(a *wasm.Asm, op wasm.Op) {
 	a.Index(wasm.OpGlobalGet, w.fuel)
-	a.Index(wasm.OpLocalGet, argCount)
-	a.Op(wasm.OpI64ExtendI32U)
-	a.I64(bulkUnitsShift)
-	a.Op(wasm.OpI64ShrU)
-	a.I64(costBulk)
-	a.Op(wasm.OpI64Add, wasm.OpI64Add)
-	a.Index(wasm.OpGlobalSet, w.fuel)
+	a.Index(wasm.OpLocalGet, argCount).Op(wasm.OpI64ExtendI32U).I64(bulkUnitsShift).Op(wasm.OpI64ShrU)
+	a.I64(costBulk).Op(wasm.OpI64Add, wasm.OpI64Add).Index(wasm.OpGlobalSet, w.fuel)
 	*a = append(*a, w.check...)
 	for p := range uint32(3) {
 		a.Index(wasm.OpLocalGet, p)
 	}
-	a.Memory(op)
-	a.Op(wasm.OpEnd)
+	a.Memory(op).Op(wasm.OpEnd)
 }
 
 // step adds n to a parameter.
 func step(a *wasm.Asm, param uint32, n int32) {
-	a.Index(wasm.OpLocalGet, param)
-	a.I32(n)
-	a.Op(wasm.OpI32Add)
-	a.Index(wasm.OpLocalSet, param)
+	a.Index(wasm.OpLocalGet, param).I32(n).Op(wasm.OpI32Add).Index(wasm.OpLocalSet, param)
 }
 
 // growBody is memory.grow. Pages are charged when there is room for them; a
@@ -151,36 +123,20 @@ func step(a *wasm.Asm, param uint32, n int32) {
 // sizes to see whether they get them. The result replaces the request.
 func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a := wasm.Asm{noLocals}
-	a.Index(wasm.OpGlobalGet, w.fuel)
-	a.I64(costGrow)
-	a.Op(wasm.OpI64Add)
-	a.Index(wasm.OpLocalGet, argPages)
-	a.Op(wasm.OpI64ExtendI32U)
-	a.I64(costPage)
-	a.Op(wasm.OpI64Mul)
-	a.I64(0)
-	a.Index(wasm.OpLocalGet, argPages)
-	a.I32(int32(maxPages))
-	a.Memory(wasm.OpMemorySize)
-	a.Op(wasm.OpI32Sub, wasm.OpI32LeU, wasm.OpSelect, wasm.OpI64Add)
-	a.Index(wasm.OpGlobalSet, w.fuel)
+	a.Index(wasm.OpGlobalGet, w.fuel).I64(costGrow).Op(wasm.OpI64Add)
+	a.Index(wasm.OpLocalGet, argPages).Op(wasm.OpI64ExtendI32U).I64(costPage).Op(wasm.OpI64Mul).I64(0)
+	a.Index(wasm.OpLocalGet, argPages).I32(int32(maxPages)).Memory(wasm.OpMemorySize).Op(wasm.OpI32Sub, wasm.OpI32LeU, wasm.OpSelect)
+	a.Op(wasm.OpI64Add).Index(wasm.OpGlobalSet, w.fuel)
 	a = append(a, w.check...)
-	a.Index(wasm.OpLocalGet, argPages)
-	a.Memory(wasm.OpMemoryGrow)
+	a.Index(wasm.OpLocalGet, argPages).Memory(wasm.OpMemoryGrow)
 	result := uint32(argPages)
 	if w.o.Explain { // which reads the request afterwards
 		a[0], result = 1, argPages+1
 		a = slices.Insert(a, 1, 1, byte(wasm.I32))
 	}
-	a.Index(wasm.OpLocalTee, result)
-	a.I32(0)
-	a.Op(wasm.OpI32LtS)
-	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpLocalTee, result).I32(0).Op(wasm.OpI32LtS).Block(wasm.OpIf, wasm.BlockEmpty)
 	w.granted(&a, maxPages)
-	a.I32(1)
-	a.Index(wasm.OpGlobalSet, w.refused)
-	a.Op(wasm.OpEnd)
-	a.Index(wasm.OpLocalGet, result)
-	a.Op(wasm.OpEnd)
+	a.I32(1).Index(wasm.OpGlobalSet, w.refused).Op(wasm.OpEnd)
+	a.Index(wasm.OpLocalGet, result).Op(wasm.OpEnd)
 	return a
 }

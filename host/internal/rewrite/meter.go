@@ -130,10 +130,7 @@ func (w *meter) begin(a *wasm.Asm) {
 		return
 	}
 	w.frame(a, -w.p.slots)
-	a.Index(wasm.OpGlobalGet, w.depth)
-	a.I32(0)
-	a.Op(wasm.OpI32LtS)
-	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpGlobalGet, w.depth).I32(0).Op(wasm.OpI32LtS).Block(wasm.OpIf, wasm.BlockEmpty)
 	a.Op(wasm.OpUnreachable, wasm.OpEnd)
 	w.take(a)
 }
@@ -168,10 +165,7 @@ func (w *meter) locals(a wasm.Asm, body wasm.Code, code, locals int) wasm.Asm {
 
 // frame changes the depth budget by n slots.
 func (w *meter) frame(a *wasm.Asm, n int) {
-	a.Index(wasm.OpGlobalGet, w.depth)
-	a.I32(int32(n))
-	a.Op(wasm.OpI32Add)
-	a.Index(wasm.OpGlobalSet, w.depth)
+	a.Index(wasm.OpGlobalGet, w.depth).I32(int32(n)).Op(wasm.OpI32Add).Index(wasm.OpGlobalSet, w.depth)
 }
 
 // resultBlock returns the type of a block with the results of t.

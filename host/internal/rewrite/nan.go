@@ -302,17 +302,13 @@ func (w *meter) canonicalize(a *wasm.Asm, op wasm.Op) {
 		toBits, toFloat, _ := w.bitsOf(t)
 		a.Op(toBits)
 		canonicalBits(a, t)
-		a.Index(wasm.OpLocalGet, scratch)
-		a.Index(wasm.OpLocalGet, scratch)
+		a.Index(wasm.OpLocalGet, scratch).Index(wasm.OpLocalGet, scratch)
 		a.Op(eq, wasm.OpSelect, toFloat) // of bits: see selects
 		return
 	}
-	a.Index(wasm.OpLocalGet, scratch)
-	a.Op(ne)
-	a.Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpLocalGet, scratch).Op(ne).Block(wasm.OpIf, wasm.BlockEmpty)
 	canonicalNaN(a, t)
-	a.Index(wasm.OpLocalSet, scratch)
-	a.Op(wasm.OpEnd)
+	a.Index(wasm.OpLocalSet, scratch).Op(wasm.OpEnd)
 	a.Index(wasm.OpLocalGet, scratch)
 }
 

@@ -25,8 +25,7 @@ func addedImport(name string, typeIndex uint32) []byte {
 // enters reports that function body i is entered.
 func (w *meter) enters(a *wasm.Asm, i int) {
 	if w.o.Profile {
-		a.I32(int32(w.m.NumImportedFuncs() + i))
-		a.Index(wasm.OpCall, w.refill+1)
+		a.I32(int32(w.m.NumImportedFuncs()+i)).Index(wasm.OpCall, w.refill+1)
 	}
 }
 

@@ -76,12 +76,10 @@ func (w *meter) addedTypes() [][]byte {
 func (w *meter) globals() [][]byte {
 	const mutable = 1
 	counter := wasm.Asm{byte(wasm.I64), mutable}
-	counter.I64(0)
-	counter.Op(wasm.OpEnd)
+	counter.I64(0).Op(wasm.OpEnd)
 	number := func(n int32) wasm.Asm {
 		a := wasm.Asm{byte(wasm.I32), mutable}
-		a.I32(n)
-		a.Op(wasm.OpEnd)
+		a.I32(n).Op(wasm.OpEnd)
 		return a
 	}
 	all := [][]byte{counter, counter, number(int32(w.o.Depth)), number(0)}

@@ -70,10 +70,6 @@ func (w *meter) bitsOf(t wasm.ValType) (toBits, toFloat wasm.Op, scratch uint32)
 func (w *meter) selectBits(a *wasm.Asm, t wasm.ValType) {
 	toBits, toFloat, scratch := w.bitsOf(t)
 	a.Index(wasm.OpLocalSet, w.condition)
-	a.Op(toBits)
-	a.Index(wasm.OpLocalSet, scratch)
-	a.Op(toBits)
-	a.Index(wasm.OpLocalGet, scratch)
-	a.Index(wasm.OpLocalGet, w.condition)
-	a.Op(wasm.OpSelect, toFloat)
+	a.Op(toBits).Index(wasm.OpLocalSet, scratch)
+	a.Op(toBits).Index(wasm.OpLocalGet, scratch).Index(wasm.OpLocalGet, w.condition).Op(wasm.OpSelect, toFloat)
 }
