@@ -67,43 +67,27 @@ func pass(w *work.Budget, b []byte, l Limits, allowed lookup) (*gate, error) {
 // checkCounts compares the number that each section begins with to its limit,
 // before any section is decoded.
 func checkCounts(frame *wasm.Module, l Limits) error {
+	limits := map[wasm.SectionID]struct {
+		what string
+		most int
+	}{
+		wasm.SectionType: {"types", l.Types}, wasm.SectionImport: {"imports", l.Imports}, wasm.SectionFunction: {"functions", l.Functions},
+		wasm.SectionTable: {"tables", 1}, wasm.SectionMemory: {"memories", 1}, wasm.SectionGlobal: {"globals", l.Globals},
+		wasm.SectionExport: {"exports", l.Exports}, wasm.SectionElement: {"element segments", l.ElementSegments},
+		wasm.SectionCode: {"functions", l.Functions}, wasm.SectionData: {"data segments", l.DataSegments},
+	}
 	for i := range frame.Sections {
 		s := &frame.Sections[i]
-		what, limit := countLimit(s.ID, l)
-		if what == "" {
+		limit, listed := limits[s.ID]
+		if !listed {
 			continue
 		}
 		r := wasm.NewReader(s.Body, 0, len(s.Body))
-		if err := atMost(what, s.Offset, uint64(r.U32()), uint64(max(limit, 0))); err != nil {
+		if err := atMost(limit.what, s.Offset, uint64(r.U32()), uint64(max(limit.most, 0))); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// countLimit returns the name of a list section's entries, and their limit.
-func countLimit(id wasm.SectionID, l Limits) (what string, limit int) {
-	switch id {
-	case wasm.SectionType:
-		return "types", l.Types
-	case wasm.SectionImport:
-		return "imports", l.Imports
-	case wasm.SectionFunction, wasm.SectionCode:
-		return "functions", l.Functions
-	case wasm.SectionTable:
-		return "tables", 1
-	case wasm.SectionMemory:
-		return "memories", 1
-	case wasm.SectionGlobal:
-		return "globals", l.Globals
-	case wasm.SectionExport:
-		return "exports", l.Exports
-	case wasm.SectionElement:
-		return "element segments", l.ElementSegments
-	case wasm.SectionData:
-		return "data segments", l.DataSegments
-	}
-	return "", 0
 }
 
 func (g *gate) checkTypes() error {

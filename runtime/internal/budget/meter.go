@@ -297,23 +297,11 @@ func (l Limits) Event() *event.BudgetLimits {
 
 // of returns the cap of an axis, or zero.
 func (l Limits) of(limit string) float64 {
-	switch limit {
-	case InputTokens:
-		return float64(l.MaxInputTokens)
-	case OutputTokens:
-		return float64(l.MaxOutputTokens)
-	case USD:
-		return l.MaxUSD
-	case WallClock:
-		return float64(milliseconds(l.MaxWallClock))
-	case Fuel:
-		return float64(l.MaxFuel)
-	case Effects:
-		return float64(l.MaxEffects)
-	case EgressBytes:
-		return float64(l.MaxEgressBytes)
-	}
-	return 0
+	return map[string]float64{
+		InputTokens: float64(l.MaxInputTokens), OutputTokens: float64(l.MaxOutputTokens), USD: l.MaxUSD,
+		WallClock: float64(milliseconds(l.MaxWallClock)),
+		Fuel:      float64(l.MaxFuel), Effects: float64(l.MaxEffects), EgressBytes: float64(l.MaxEgressBytes),
+	}[limit]
 }
 
 // milliseconds rounds up, so that a cap does not become none.
