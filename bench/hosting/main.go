@@ -4,7 +4,7 @@
 // take turns in short rounds, so that whatever else the machine does hits them alike,
 // and what is reported are medians of the rounds' ratios.
 //
-//	go run ./hosting [-quick] [-parts sqlite,lists,postgres,queue,sealing,backlog,calls] [-out results/hosting.md]
+//	go run ./hosting [-quick] [-parts sqlite,lists,postgres,queue,sealing,backlog,calls,hosts] [-out results/hosting.md]
 package main
 
 import (
@@ -71,7 +71,7 @@ type part struct {
 
 var allParts = []part{
 	{"sqlite", false, (*bench).sqlite}, {"lists", false, (*bench).lists}, {"postgres", true, (*bench).postgres},
-	{"queue", true, (*bench).queues}, {"sealing", true, (*bench).sealing}, {"backlog", true, (*bench).backlogs}, {"calls", true, (*bench).calls},
+	{"queue", true, (*bench).queues}, {"sealing", true, (*bench).sealing}, {"backlog", true, (*bench).backlogs}, {"calls", true, (*bench).calls}, {"hosts", true, (*bench).crowds},
 }
 
 func run(ctx context.Context, s settings, names, out string) error {

@@ -115,6 +115,45 @@ func (r *rivers) inserting(callers, bulk int) func(context.Context, time.Duratio
 	}
 }
 
+// more starts n clients that share the tables.
+func (r *rivers) more(ctx context.Context, n int) (clients []*river.Client[pgx.Tx], err error) {
+	for range n {
+		client, err := r.newClient()
+		if err == nil {
+			err = client.Start(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		clients = append(clients, client)
+	}
+	return clients, nil
+}
+
+// through is inserting, one job at a time, by callers who share the clients.
+func (r *rivers) through(clients []*river.Client[pgx.Tx], callers int) func(context.Context, time.Duration) (float64, error) {
+	return func(ctx context.Context, d time.Duration) (float64, error) {
+		var inserted atomic.Int64
+		var inserting sync.WaitGroup
+		errs := make([]error, callers)
+		began := time.Now()
+		for i := range callers {
+			inserting.Go(func() {
+				for errs[i] == nil && time.Since(began) < d {
+					r.open.Add(1)
+					_, errs[i] = clients[i%len(clients)].Insert(ctx, noop{RunID: fmt.Sprint(inserted.Add(1))}, nil)
+				}
+			})
+		}
+		inserting.Wait()
+		if err := errors.Join(errs...); err != nil {
+			return 0, err
+		}
+		r.open.Wait()
+		return float64(inserted.Load()) / time.Since(began).Seconds(), nil
+	}
+}
+
 func (r *rivers) insert(ctx context.Context, from, n int) error {
 	r.open.Add(n)
 	if n == 1 {
