@@ -108,6 +108,12 @@ type Bulk interface {
 // Shared is implemented by logs on a server, which processes on many machines use at
 // once.
 type Shared interface {
+	// TransactCommitted is Transact at the isolation level READ COMMITTED: each statement sees what
+	// others have committed by then, and no transaction is rolled back because of what it has read. So a
+	// row that is read and then changed is locked by the statement that reads it (FOR UPDATE), or changed
+	// by one that says in its conditions what the row must be.
+	TransactCommitted(ctx context.Context, fn func(Tx) error) error
+
 	// Now returns the server's time.
 	Now(ctx context.Context) (time.Time, error)
 

@@ -3,6 +3,7 @@ package queuetest
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -11,7 +12,10 @@ import (
 )
 
 func cancelWaiting(t *testing.T, db Database) {
-	h := db(t, quick())
+	var paused atomic.Bool
+	cfg := quick()
+	cfg.Limits = func(string) queue.Limits { return queue.Limits{Paused: paused.Load()} }
+	h := db(t, cfg)
 	x := converse(t, h)
 	enqueue(t, h, queue.Job{RunID: "sleeping"})
 	receive(t, x.told)
@@ -24,7 +28,7 @@ func cancelWaiting(t *testing.T, db Database) {
 	x.verdict <- nil
 	absent(t, h, "sleeping")
 
-	h = db(t, queue.Config{Limits: func(string) queue.Limits { return queue.Limits{Paused: true} }, Poll: 5 * time.Millisecond})
+	paused.Store(true)
 	enqueue(t, h, queue.Job{RunID: "ready"})
 	cancel(t, h, "ready")
 	if l := receive(t, x.told); !l.Cancelled || l.RunID != "ready" {

@@ -24,13 +24,10 @@ func (s *storeTx) claim(owner string, n, reserved int) ([]Lease, error) {
 	if err := s.pushFinished(); err != nil {
 		return nil, err
 	}
-	if err := s.load(); err != nil {
-		return nil, err
-	}
 	var leases []Lease
 	if s.ends {
 		var err error
-		leases, err = eventlog.QueryAll(s.tx, "SELECT "+jobColumns+", payload FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1", []any{int64(n)}, func(r eventlog.Row) (Lease, error) {
+		leases, err = eventlog.QueryAll(s.tx, "SELECT "+jobColumns+", payload FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1"+s.locking(" SKIP LOCKED"), []any{int64(n)}, func(r eventlog.Row) (Lease, error) {
 			var payload []byte
 			l, err := scanJob(r, &payload)
 			l.Payload = payload
@@ -147,7 +144,7 @@ func (s *storeTx) claimFairly(n, reserved int) ([]Lease, error) {
 		if next == nil {
 			break
 		}
-		s.state.virtual = max(s.state.virtual, next.tag)
+		s.virtual = max(s.virtual, next.tag)
 		weight := s.cfg.Limits(next.name).Weight
 		if weight <= 0 {
 			weight = 1
@@ -168,7 +165,8 @@ type numbered struct {
 var selectFront = statement{
 	one: "SELECT " + jobColumns + ", number, payload FROM queue_job WHERE tenant = $1 AND state = 0 ORDER BY rank, number LIMIT $2 + 0",
 	many: `SELECT front.* FROM unnest($1::text[], $2::bigint[]) AS v(tenant, n), LATERAL (
-	SELECT ` + jobColumns + `, number, payload FROM queue_job WHERE tenant = v.tenant AND state = 0 ORDER BY rank, number LIMIT v.n) AS front`,
+	SELECT ` + jobColumns + `, number, payload FROM queue_job WHERE tenant = v.tenant AND state = 0 ORDER BY rank, number LIMIT v.n
+	FOR UPDATE SKIP LOCKED) AS front`,
 }
 
 // front returns the first jobs of the chosen tenants, from the table and from the jobs to

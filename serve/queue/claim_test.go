@@ -75,7 +75,10 @@ func transact(t *testing.T, l eventlog.Transactor, do func(*storeTx) error) {
 		t.Fatal(err)
 	}
 	err = l.Transact(t.Context(), func(tx eventlog.Tx) error {
-		s := beginStore(tx, &cfg)
+		s := beginStore(tx, &cfg, 0)
+		if err := s.takeState(true); err != nil {
+			return err
+		}
 		if err := do(s); err != nil {
 			return err
 		}

@@ -20,6 +20,9 @@ import (
 // the disk, requests gather, so that one transaction can enqueue, hand out and finish any number of
 // jobs. A single request is committed at once. Only the end of a job lingers a moment when no job
 // waits.
+//
+// Of all processes on a server, one at a time hands out jobs. A transaction that finds another one at it
+// does the rest of its work, and the next one of the process waits for its turn.
 type Queue struct {
 	log    eventlog.Transactor
 	shared eventlog.Shared // nil when the database is a file
@@ -31,8 +34,13 @@ type Queue struct {
 	committing bool // a goroutine makes transactions
 	drained    bool // no job waited when the last transaction was made
 	lingering  bool // a timer runs for the changes that may linger
+	alone      bool // the next transaction only hands out jobs
 	pace       pace
 	dispatcher *dispatcher // nil while Work does not run
+
+	// The goroutine that makes transactions has these to itself.
+	waiting int64     // jobs of all tenants that are not running
+	counted time.Time // when that was read last; what this process does since is added
 }
 
 // Open opens the queue in a log's database, and creates its tables. The queue needs no closing;
@@ -84,9 +92,9 @@ func (q *Queue) Enqueue(ctx context.Context, j Job, also func(eventlog.Tx) error
 			err = also(s.tx)
 		case refusal == nil:
 		case errors.Is(refusal, ErrFull):
-			waiting = s.state.waiting
+			waiting = s.waiting
 		default:
-			waiting, err = s.waiting(j.Tenant)
+			waiting, err = s.waitingOf(j.Tenant)
 		}
 		return refusal, err
 	})
@@ -292,10 +300,14 @@ type batch struct {
 	workers  int               // as many jobs at most
 	reserved int               // of them for tenants without a running job
 	due      bool              // there may be jobs that have slept long enough
+	stale    bool              // limits may have changed
+	recount  bool              // the counts may be wrong
 	doubt    map[string]uint64 // the jobs that the dispatcher has, when others may be in the store as its own
 
-	drained bool // the transaction has seen no waiting job
-	signal  bool // other processes have something to do
+	whole   bool  // the transaction could hand out jobs
+	waiting int64 // see Queue
+	drained bool  // the transaction has seen no waiting job
+	signal  bool  // other processes have something to do
 }
 
 // gather moves the waiting changes into the batch. It runs once the transaction has
@@ -305,19 +317,22 @@ func (q *Queue) gather(b *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	b.gathered = true
-	n := min(len(q.changes), maxChanges)
-	b.changes, q.changes = q.changes[:n:n], q.changes[n:]
 	d := q.dispatcher
-	if d == nil || !d.claims() {
-		return
+	claims := d != nil && d.claims() && d.wanted && d.free > 0
+	if !claims || !q.alone {
+		n := min(len(q.changes), maxChanges)
+		b.changes, q.changes = q.changes[:n:n], q.changes[n:]
 	}
-	if d.wanted && d.free > 0 {
+	q.alone = false
+	if claims {
 		b.d, b.owner, d.wanted = d, d.owner, false
 		b.workers = min(d.free, maxClaims)
 		b.reserved = max(0, b.workers-max(0, d.free-q.cfg.Workers/8))
 		d.free -= b.workers
 		d.active.Add(1) // until they are delivered
 		b.due, d.due = d.due, false
+		b.stale, d.stale = d.stale, false
+		b.recount, d.recount = d.recount, false
 		if d.doubt {
 			b.doubt = make(map[string]uint64, len(d.tasks))
 			for id, t := range d.tasks {
@@ -350,6 +365,8 @@ func (q *Queue) commit(b *batch) ([]Lease, error) {
 			}
 		}
 		b.signal = without.signal
+	case err == nil && !b.whole:
+		q.release(b)
 	}
 	return leases, err
 }
@@ -362,7 +379,9 @@ func (q *Queue) release(b *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d := b.d
-	d.wanted, d.due, d.free = true, d.due || b.due, d.free+b.workers
+	q.alone = !b.whole
+	d.wanted, d.free = true, d.free+b.workers
+	d.due, d.stale, d.recount = d.due || b.due, d.stale || b.stale, d.recount || b.recount
 	d.active.Done()
 	b.d = nil
 }
@@ -371,12 +390,23 @@ func (q *Queue) release(b *batch) {
 func (q *Queue) transact(b *batch) (leases []Lease, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), commitTime)
 	defer cancel()
-	err = q.log.Transact(ctx, func(tx eventlog.Tx) (err error) {
+	q.count(ctx)
+	transact := q.log.Transact
+	if q.shared != nil {
+		transact = q.shared.TransactCommitted
+	}
+	err = transact(ctx, func(tx eventlog.Tx) (err error) {
 		if !b.gathered {
 			q.gather(b)
 		}
 		leases = nil
-		s := beginStore(tx, &q.cfg)
+		s := beginStore(tx, &q.cfg, q.waiting)
+		if b.d != nil || s.bulk == nil {
+			if err := s.takeState(len(b.changes) == 0); err != nil {
+				return err
+			}
+			s.again = b.d != nil && !s.whole
+		}
 		var names []string
 		for _, c := range b.changes {
 			if c.refusal, c.err = nil, nil; c.tenant != nil {
@@ -395,21 +425,40 @@ func (q *Queue) transact(b *batch) (leases []Lease, err error) {
 				return c.err
 			}
 		}
-		if b.d != nil {
+		if b.d != nil && s.whole {
 			if leases, err = q.claim(s, b); err != nil {
 				return err
 			}
 		}
-		b.drained = s.loaded && s.state.waiting == 0
 		err = s.flush()
-		b.signal = s.signal
+		b.whole, b.waiting, b.drained, b.signal = s.whole, s.waiting, s.waiting == 0, s.signal
 		return err
 	})
 	if !b.gathered {
 		q.gather(b) // the transaction failed earlier, and all callers get its error
 	}
 	b.signal = b.signal && err == nil
+	if q.waiting = b.waiting; err != nil {
+		q.counted = time.Time{}
+	}
 	return leases, err
+}
+
+// count reads how many jobs wait, once in Config.Poll. If it cannot, the transaction that follows fails as
+// well.
+func (q *Queue) count(ctx context.Context) {
+	now := q.cfg.Clock.Now()
+	if !q.counted.IsZero() && now.Sub(q.counted) < q.cfg.Poll {
+		return
+	}
+	const sql = `SELECT coalesce(sum(n), 0) FROM (SELECT ready + sleeping + ending AS n FROM queue_tenant
+	UNION ALL SELECT ready + sleeping + ending FROM queue_change) c`
+	err := q.log.View(ctx, func(v eventlog.Querier) error {
+		return v.Query(sql, nil, func(r eventlog.Row) error { return r.Scan(&q.waiting) })
+	})
+	if err == nil {
+		q.counted = now
+	}
 }
 
 // claim hands out jobs for the workers of the batch. A process claims jobs only while its
@@ -422,6 +471,12 @@ func (q *Queue) claim(s *storeTx, b *batch) ([]Lease, error) {
 	}
 	if err == nil && b.due {
 		err = s.wake()
+	}
+	if err == nil && b.recount {
+		err = s.recount()
+	}
+	if err == nil && b.stale {
+		err = s.refresh()
 	}
 	if err != nil {
 		return nil, err

@@ -30,6 +30,8 @@ type dispatcher struct {
 	free     int  // workers without a job
 	wanted   bool // there may be jobs to hand out
 	due      bool // there may be jobs that have slept long enough
+	stale    bool // limits may have changed
+	recount  bool // the counts may be wrong
 	doubt    bool // a transaction failed, and may or may not have been committed
 	stopping bool // nothing is handed out any more
 	draining bool // no job is handed out until an operator resumes it
@@ -165,9 +167,7 @@ func (d *dispatcher) register(ctx context.Context, host string) bool {
 	d.q.mu.Unlock()
 	var dead []lost
 	err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
-		if dead, err = s.register(owner, host, until, draining); err == nil {
-			err = s.refresh()
-		}
+		dead, err = s.register(owner, host, until, draining)
 		return nil, err
 	})
 	if err != nil {
@@ -178,6 +178,7 @@ func (d *dispatcher) register(ctx context.Context, host string) bool {
 	d.q.mu.Lock()
 	defer d.q.mu.Unlock()
 	d.owner, d.until, d.replaced = owner, until, make(chan struct{})
+	d.stale, d.recount = true, true
 	d.q.wake()
 	return true
 }
@@ -198,19 +199,17 @@ func (d *dispatcher) renew(ctx context.Context) bool {
 	}
 	next := cfg.Clock.Now().Add(cfg.Lease)
 	renewed := d.q.submit(&change{ctx: ctx, do: func(s *storeTx) (refusal, err error) {
-		switch err := s.renew(owner, next); {
-		case errors.Is(err, errReplaced):
+		if err = s.renew(owner, next); errors.Is(err, errReplaced) {
 			return err, nil
-		case err != nil:
-			return nil, err
 		}
-		return nil, s.refresh()
+		return nil, err
 	}})
 	select {
 	case err := <-renewed:
 		if err == nil {
 			d.q.mu.Lock()
-			d.until = next
+			d.until, d.stale = next, true
+			d.q.wake()
 			d.q.mu.Unlock()
 			return true
 		}
@@ -229,17 +228,18 @@ func (d *dispatcher) look(ctx context.Context) {
 	if q.shared != nil {
 		defer q.shared.OnSignal(d.lookAgain)()
 	}
-	var asked time.Time // when Ready was asked
+	var asked, looked time.Time // when Ready was asked, and when this process has looked
 	for wait := time.Duration(0); ; {
 		if wait > 0 {
 			select {
 			case <-ctx.Done():
 				return
 			case <-d.kick:
+				time.Sleep(time.Until(looked.Add(breath)))
 			case <-cfg.Clock.After(wait):
 			}
 		}
-		wait = cfg.Poll
+		wait, looked = cfg.Poll, time.Now()
 		q.mu.Lock()
 		ready := d.ready
 		q.mu.Unlock()
@@ -268,7 +268,10 @@ func (d *dispatcher) look(ctx context.Context) {
 	}
 }
 
-// lookAgain makes look run at once.
+// breath is the least time between two looks, so that many signals are answered by one.
+const breath = 20 * time.Millisecond
+
+// lookAgain makes look run soon.
 func (d *dispatcher) lookAgain() {
 	select {
 	case d.kick <- struct{}{}:
@@ -390,6 +393,7 @@ func (d *dispatcher) start(b *batch, leases []Lease, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d.doubt = err != nil
+	d.stale, d.recount = d.stale || d.doubt && b.stale, d.recount || d.doubt && b.recount
 	if errors.Is(err, errReplaced) && d.owner == b.owner {
 		d.owner = ""
 		close(d.replaced)

@@ -66,6 +66,15 @@
 // tenants whose jobs take long do not hold all workers, the last eighth of a process's
 // workers is reserved for tenants without a running job on any host.
 //
+// # Many hosts
+//
+// On a server, any number of transactions accept jobs and end them at the same time, and none waits for
+// another: each inserts what it adds to the counts, and reads no row that another one changes. Jobs are
+// handed out by one process at a time, which has locked the row of virtual time and adds up the counts. A
+// transaction that finds the lock taken does all but that. So MaxWaiting of all tenants is exact in one
+// process, and may be exceeded by what other processes accept within [Config].Poll. A process that
+// begins to work counts all jobs, in case a count is wrong.
+//
 // # How workers learn of jobs
 //
 // A process hands out the jobs it enqueues in the transaction that stores them, if a

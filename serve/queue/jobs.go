@@ -3,8 +3,6 @@ package queue
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -21,15 +19,12 @@ type newJob struct {
 // nothing. That a job of the run exists may show only later, as the error [ErrExists] of
 // any other method, flush at the latest.
 func (s *storeTx) enqueue(j Job) (refusal, err error) {
-	if err := s.load(); err != nil {
-		return nil, err
-	}
-	waiting, err := s.waiting(j.Tenant)
+	waiting, err := s.waitingOf(j.Tenant)
 	if err != nil {
 		return nil, err
 	}
 	switch most := s.cfg.Limits(j.Tenant).MaxWaiting; {
-	case s.state.waiting >= int64(s.cfg.MaxWaiting):
+	case s.waiting >= int64(s.cfg.MaxWaiting):
 		return ErrFull, nil
 	case most > 0 && waiting >= int64(most):
 		return ErrTenantFull, nil
@@ -39,9 +34,8 @@ func (s *storeTx) enqueue(j Job) (refusal, err error) {
 	if j.MaxAttempts == 0 {
 		j.MaxAttempts = DefaultMaxAttempts
 	}
-	s.state.number++
 	j.Payload = append([]byte{}, j.Payload...)
-	added := &newJob{numbered: numbered{Lease{Job: j}, s.state.number}}
+	added := &newJob{numbered: numbered{Lease{Job: j}, s.cfg.nextNumber(s.now)}}
 	if s.inserted == nil {
 		s.inserted = make(map[string]*newJob)
 	}
@@ -49,8 +43,8 @@ func (s *storeTx) enqueue(j Job) (refusal, err error) {
 	return nil, s.move(j.Tenant, states, ready)
 }
 
-// waiting counts the jobs of a tenant that are not running.
-func (s *storeTx) waiting(name string) (int64, error) {
+// waitingOf counts the jobs of a tenant that are not running.
+func (s *storeTx) waitingOf(name string) (int64, error) {
 	t, err := s.tenant(name)
 	if err != nil {
 		return 0, err
@@ -101,8 +95,7 @@ type finished struct {
 	used tenant.DayUsage
 }
 
-// state + 0 keeps the server away from the index over all that runs: a serialisable
-// transaction that reads that conflicts with every other host.
+// state + 0 keeps the server away from the index over all that runs.
 var deleteJobs = statement{
 	one: "DELETE FROM queue_job WHERE run_id = $1 AND epoch = $2 AND state = 2",
 	many: `DELETE FROM queue_job USING unnest($1::text[], $2::bigint[]) AS v(run_id, epoch)
@@ -143,7 +136,7 @@ func (s *storeTx) pushFinished() error {
 		case err != nil:
 			return err
 		case gone[l.RunID]:
-			s.use(l.Tenant, l.used)
+			s.done(l.Tenant, l.used)
 			err = s.move(l.Tenant, running, states)
 		default:
 			r, ok, readErr := s.read(l.RunID)
@@ -152,7 +145,7 @@ func (s *storeTx) pushFinished() error {
 			}
 			if ok && r.epoch == l.Epoch {
 				if _, err = s.tx.Exec("DELETE FROM queue_job WHERE run_id = $1", l.RunID); err == nil {
-					s.use(r.tenant, l.used)
+					s.done(r.tenant, l.used)
 					err = s.move(r.tenant, r.state, states)
 				}
 			}
@@ -177,10 +170,10 @@ func (s *storeTx) find(runID string) (r jobRow, ok bool, err error) {
 	return s.read(runID)
 }
 
-// read reads a job from the table.
+// read reads a job from the table, to change it.
 func (s *storeTx) read(runID string) (r jobRow, ok bool, err error) {
 	const sql = "SELECT tenant, owner, state, epoch, cancelled FROM queue_job WHERE run_id = $1"
-	ok, err = eventlog.QueryOne(s.tx, sql, []any{runID}, &r.tenant, &r.owner, &r.state, &r.epoch, &r.cancelled)
+	ok, err = eventlog.QueryOne(s.tx, sql+s.locking(""), []any{runID}, &r.tenant, &r.owner, &r.state, &r.epoch, &r.cancelled)
 	return r, ok, err
 }
 
@@ -282,7 +275,7 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 	if err := s.push(); err != nil {
 		return 0, err
 	}
-	jobs, err := eventlog.QueryAll(s.tx, query, args, func(r eventlog.Row) (j job, err error) {
+	jobs, err := eventlog.QueryAll(s.tx, query+s.locking(""), args, func(r eventlog.Row) (j job, err error) {
 		err = r.Scan(&j.runID, &j.tenant, &j.cancelled)
 		return j, err
 	})
@@ -388,7 +381,7 @@ func (s *storeTx) leave(owner string) error {
 
 // removeHosts removes the hosts that the query selects, and returns them.
 func (s *storeTx) removeHosts(query string, args ...any) (dead []lost, err error) {
-	dead, err = eventlog.QueryAll(s.tx, query, args, func(r eventlog.Row) (d lost, err error) {
+	dead, err = eventlog.QueryAll(s.tx, query+s.locking(""), args, func(r eventlog.Row) (d lost, err error) {
 		err = r.Scan(&d.owner, &d.label, &d.version, &d.seen)
 		return d, err
 	})
@@ -427,18 +420,33 @@ func dayOf(ns int64) int64 { return ns / int64(24*time.Hour) }
 // maxUsage bounds the usage of one run, so that no sum exceeds a database integer.
 const maxUsage = 1 << 50
 
-// use counts the usage of a run whose job is done.
-func (s *storeTx) use(id string, u tenant.DayUsage) {
-	if s.usage == nil {
-		s.usage = make(map[string]tenant.DayUsage)
+// usageRow names a row of queue_usage.
+type usageRow struct {
+	tenant string
+	day    int64
+}
+
+// done counts the usage of a run whose job is done.
+func (s *storeTx) done(id string, u tenant.DayUsage) {
+	u.Runs = 1
+	s.use(usageRow{id, dayOf(s.now)}, u)
+}
+
+// use adds to the usage of a tenant.
+func (s *storeTx) use(of usageRow, u tenant.DayUsage) {
+	if u == (tenant.DayUsage{}) {
+		return
 	}
-	sum := s.usage[id]
-	sum.Runs++
+	if s.usage == nil {
+		s.usage = make(map[usageRow]tenant.DayUsage)
+	}
+	sum := s.usage[of]
+	sum.Runs += u.Runs
 	sum.Fuel += min(max(u.Fuel, 0), maxUsage)
 	sum.Effects += min(max(u.Effects, 0), maxUsage)
 	sum.EgressBytes += min(max(u.EgressBytes, 0), maxUsage)
 	sum.RecordedBytes += min(max(u.RecordedBytes, 0), maxUsage)
-	s.usage[id] = sum
+	s.usage[of] = sum
 }
 
 var addUsage = statement{
@@ -450,12 +458,11 @@ var addUsage = statement{
 const toUsage = ` ON CONFLICT (tenant, day) DO UPDATE SET runs = queue_usage.runs + excluded.runs, fuel = queue_usage.fuel + excluded.fuel,
 	effects = queue_usage.effects + excluded.effects, egress = queue_usage.egress + excluded.egress, recorded = queue_usage.recorded + excluded.recorded`
 
-// flushUsage adds the counted usage to today's rows.
+// flushUsage adds the counted usage to its rows.
 func (s *storeTx) flushUsage() error {
 	var rows [][]any
-	for _, id := range slices.Sorted(maps.Keys(s.usage)) {
-		u := s.usage[id]
-		rows = append(rows, []any{id, dayOf(s.now), u.Runs, u.Fuel, u.Effects, u.EgressBytes, u.RecordedBytes})
+	for k, u := range s.usage {
+		rows = append(rows, []any{k.tenant, k.day, u.Runs, u.Fuel, u.Effects, u.EgressBytes, u.RecordedBytes})
 	}
 	_, err := s.execAll(&addUsage, rows)
 	return err
@@ -482,7 +489,9 @@ func (q *Queue) HeldBytes(ctx context.Context, id string) (int64, error) {
 // Usage returns a tenant's usage for each of the last days, newest first, today included. A
 // day on which no run ended is left out.
 func (q *Queue) Usage(ctx context.Context, id string, days int) ([]tenant.DayUsage, error) {
-	const sql = "SELECT day, runs, fuel, effects, egress, recorded FROM queue_usage WHERE tenant = $1 AND day > $2 ORDER BY day DESC"
+	const sql = `SELECT day, CAST(sum(runs) AS BIGINT), CAST(sum(fuel) AS BIGINT), CAST(sum(effects) AS BIGINT), CAST(sum(egress) AS BIGINT), CAST(sum(recorded) AS BIGINT) FROM (
+	SELECT tenant, day, runs, fuel, effects, egress, recorded FROM queue_usage
+	UNION ALL SELECT tenant, day, runs, fuel, effects, egress, recorded FROM queue_change WHERE runs > 0) u WHERE tenant = $1 AND day > $2 GROUP BY day ORDER BY day DESC`
 	since := dayOf(q.cfg.Clock.Now().UnixNano()) - int64(days)
 	return eventlog.ViewAll(ctx, q.log, sql, []any{id, since}, func(r eventlog.Row) (u tenant.DayUsage, err error) {
 		var day int64

@@ -286,7 +286,8 @@ type Config struct {
 	// Default: 10 s. A negative Grace means no time at all.
 	Grace time.Duration
 
-	// MaxWaiting bounds the jobs of all tenants that are not running. Default: 100,000.
+	// MaxWaiting bounds the jobs of all tenants that are not running. Default: 100,000. A process counts
+	// its own jobs, and once in Poll those of others.
 	MaxWaiting int
 
 	// Limits returns the limits of a tenant. It is called inside transactions and MUST
@@ -301,7 +302,8 @@ type Config struct {
 	// many machines share the queue.
 	Clock Clock
 
-	swept *atomic.Int64 // the day on which old usage was last removed
+	swept  *atomic.Int64 // the day on which old usage was last removed
+	number *atomic.Int64 // of the last job that this process has enqueued
 }
 
 // Limits are the limits of one tenant. The zero value limits nothing.
@@ -322,7 +324,7 @@ func (c Config) resolve() (Config, error) {
 			return c, fmt.Errorf("queue: Config.%s is %d, want 0 or more", f.name, f.of)
 		}
 	}
-	c.swept = new(atomic.Int64)
+	c.swept, c.number = new(atomic.Int64), new(atomic.Int64)
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	c.Lease = cmp.Or(c.Lease, DefaultLease)
 	c.Poll = cmp.Or(c.Poll, DefaultPoll)
@@ -339,6 +341,17 @@ func (c Config) resolve() (Config, error) {
 		c.Clock = machineClock{}
 	}
 	return c, nil
+}
+
+// nextNumber returns the number of a job that is enqueued now: microseconds since 1970, and more than the
+// last one. So hosts need no counter that all of them change.
+func (c *Config) nextNumber(now int64) int64 {
+	for {
+		last := c.number.Load()
+		if next := max(now/1000, last+1); c.number.CompareAndSwap(last, next) {
+			return next
+		}
+	}
 }
 
 // Clock tells the time, and may be another one in tests.

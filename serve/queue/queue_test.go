@@ -2,7 +2,9 @@ package queue_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/internal/queuetest"
 	"github.com/starling-host/starling/serve/queue"
+	"github.com/starling-host/starling/serve/tenant"
 )
 
 func TestMain(m *testing.M) { queuetest.Main(m, connect) }
@@ -154,6 +157,125 @@ func TestQueueJobsDoNotWaitForThePoll(t *testing.T) {
 	}
 	if run := arrives(t, began, "what was cancelled while it waited"); run != "capped/2.free" {
 		t.Errorf("%s was handed out", run)
+	}
+}
+
+// TestQueueHostsDoNotWaitForEachOther holds up the one process that hands out jobs, as when it stops within
+// its transaction. The others accept jobs, cancel them and finish theirs, and count all of it; they hand
+// out jobs when the lock is gone.
+func TestQueueHostsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	h, pool, dsn := onServer(t, queue.Config{Workers: 2, Lease: time.Hour, MaxWaiting: 4, Limits: func(string) queue.Limits { return queue.Limits{MaxWaiting: 3} }})
+	other := join(t, dsn, queue.Config{})
+	began, end := make(chan string, 9), make(chan bool)
+	atWork(t, h, func(_ context.Context, l queue.Lease) error {
+		began <- l.RunID
+		l.Used(tenant.DayUsage{Fuel: 7})
+		<-end
+		return nil
+	})
+	enqueue := func(run string) error {
+		ctx, stop := context.WithTimeout(t.Context(), awaitTime)
+		defer stop()
+		return h.Enqueue(ctx, queue.Job{RunID: run, Tenant: run[:1]}, nil)
+	}
+	if err := enqueue("a/first"); err != nil {
+		t.Fatal(err)
+	}
+	arrives(t, began, "the first job")
+	stopped, err := pool.Begin(t.Context())
+	if err == nil {
+		_, err = stopped.Exec(t.Context(), "SELECT 1 FROM queue_state WHERE id = 1 FOR UPDATE")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []struct {
+		run  string
+		want error
+	}{{"a/1", nil}, {"a/2", nil}, {"a/3", nil}, {"a/4", queue.ErrTenantFull}, {"b/1", nil}, {"b/2", queue.ErrFull}} {
+		if err := enqueue(step.run); !errors.Is(err, step.want) {
+			t.Fatalf("%s: %v, want %v", step.run, err, step.want)
+		}
+	}
+	if err := other.Cancel(t.Context(), "a/2"); err != nil {
+		t.Error(err)
+	}
+	if err := other.Enqueue(t.Context(), queue.Job{RunID: "c/1", Tenant: "c"}, nil); err != nil {
+		t.Error(err)
+	}
+	end <- true
+	want := map[string]queue.Stats{"a": {Waiting: 3}, "b": {Waiting: 1}, "c": {Waiting: 1}}
+	for deadline := time.Now().Add(awaitTime); ; {
+		loads, err := other.Loads(t.Context())
+		for name, l := range loads {
+			if l.Oldest.IsZero() {
+				t.Fatalf("the oldest job of %s is from no time", name)
+			}
+			l.Oldest = time.Time{}
+			loads[name] = l
+		}
+		if err == nil && maps.Equal(loads, want) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, %v, want %+v", loads, err, want)
+		}
+	}
+	if u, err := other.Usage(t.Context(), "a", 2); err != nil || len(u) != 1 || u[0].Runs != 1 || u[0].Fuel != 7 {
+		t.Errorf("usage %+v, %v", u, err)
+	}
+	select {
+	case run := <-began:
+		t.Errorf("%s was handed out while another process may be at it", run)
+	default:
+	}
+	if err := stopped.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	close(end)
+	for range 5 {
+		arrives(t, began, "a job")
+	}
+	for deadline := time.Now().Add(awaitTime); ; {
+		if s, err := other.Stats(t.Context()); err == nil && s == (queue.Stats{}) {
+			break
+		} else if time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", s, err)
+		}
+	}
+	if u, err := other.Usage(t.Context(), "a", 2); err != nil || len(u) != 1 || u[0].Runs != 5-1 || u[0].Fuel != 7*4 {
+		t.Errorf("usage %+v, %v", u, err)
+	}
+}
+
+// TestQueueCountsAreRecounted when a process begins to work, should they be wrong.
+func TestQueueCountsAreRecounted(t *testing.T) {
+	t.Parallel()
+	h, pool, _ := onServer(t, queue.Config{})
+	for _, run := range []string{"a/1", "b/1"} {
+		if err := h.Enqueue(t.Context(), queue.Job{RunID: run, Tenant: run[:1]}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const drift = `DELETE FROM queue_change WHERE tenant = 'a';
+		INSERT INTO queue_tenant (tenant, tag, open, ready, sleeping, running, ending) VALUES ('gone', 0, 3, 3, 2, 1, 5)`
+	if _, err := pool.Exec(t.Context(), drift); err != nil {
+		t.Fatal(err)
+	}
+	began := make(chan string, 2)
+	atWork(t, h, func(_ context.Context, l queue.Lease) error { began <- l.RunID; return nil })
+	for range 2 {
+		arrives(t, began, "a job")
+	}
+	for deadline := time.Now().Add(awaitTime); ; {
+		loads, err := h.Loads(t.Context())
+		if err == nil && len(loads) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("%+v, %v", loads, err)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/tenant"
@@ -19,8 +20,11 @@ import (
 //
 // queue_tenant has a tenant's tag, see the package comment, and counts its jobs by state;
 // open counts the jobs to hand out now, so that a claim reads only tenants with work.
-// queue_state has one row: the virtual time, the number of the last job, and how many jobs
-// are not running.
+// queue_state has one row: the virtual time. Its columns number and waiting are of earlier
+// versions. On a server, a transaction that locks this row is the only one that hands out
+// jobs and writes queue_tenant. All others add rows to queue_change, with what they add to
+// the counts and to the usage of a tenant, so that no two wait for each other; the next
+// transaction that hands out jobs adds these up.
 //
 // queue_host has a row for each process at work, with its lease. A host that died keeps a
 // row for a day, under another owner; gone is when the death was noticed.
@@ -93,10 +97,25 @@ CREATE TABLE queue_usage (
 	PRIMARY KEY (tenant, day)
 )`
 
+const changes = `CREATE TABLE queue_change (
+	tenant   TEXT NOT NULL,
+	ready    INTEGER NOT NULL,
+	sleeping INTEGER NOT NULL,
+	running  INTEGER NOT NULL,
+	ending   INTEGER NOT NULL,
+	day      INTEGER NOT NULL,
+	runs     INTEGER NOT NULL,
+	fuel     INTEGER NOT NULL,
+	effects  INTEGER NOT NULL,
+	egress   INTEGER NOT NULL,
+	recorded INTEGER NOT NULL
+);
+CREATE INDEX queue_job_asleep ON queue_job (tenant, enqueued) WHERE state = 1`
+
 // Tables are the tables of the job store.
 var Tables = eventlog.TableSet{
-	Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage"},
-	Steps: []string{tables},
+	Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage", "queue_change"},
+	Steps: []string{tables, changes},
 }
 
 // The states of a row. Their numbers are stored.
@@ -109,7 +128,7 @@ const (
 )
 
 // storeTx is one transaction on the job store. It reads the rows of the tenants it
-// needs, counts in memory, and writes them back once, in flush. After an error, none of
+// needs, counts in memory, and writes the counts back once, in flush. After an error, none of
 // it may be committed.
 type storeTx struct {
 	tx      eventlog.Tx
@@ -117,6 +136,7 @@ type storeTx struct {
 	cfg     *Config
 	now     int64
 	tenants map[string]*tenantRow
+	waiting int64 // jobs of all tenants that are not running, as far as this process knows
 
 	// Changes not written yet. They are written before a statement reads the tables; but
 	// claim also takes jobs from inserts, so that a job handed out at once is written
@@ -125,19 +145,16 @@ type storeTx struct {
 	inserted map[string]*newJob // inserts, by run
 	finished []finished
 
-	usage map[string]tenant.DayUsage // of the runs whose jobs were done, by tenant
+	usage map[usageRow]tenant.DayUsage // of the runs whose jobs were done
 
 	signal bool // other processes have something to do after the transaction
+	again  bool // this process hands out jobs next
 
-	loaded        bool // the fields from here on belong to queue_state
-	state, before stateRow
-	ends          bool // there may be jobs in the state ending
-}
-
-// stateRow is the row of queue_state.
-type stateRow struct {
-	virtual         float64
-	number, waiting int64
+	// whole means that the transaction has locked queue_state. It may hand out jobs, and writes the
+	// rows of queue_tenant. The fields from here on are for it alone.
+	whole           bool
+	virtual, before float64 // the virtual time, and as it was read
+	ends            bool    // there may be jobs in the state ending
 }
 
 // tenantRow is a row of queue_tenant.
@@ -153,24 +170,75 @@ type counts struct {
 	n    [states]int64
 }
 
-func beginStore(tx eventlog.Tx, cfg *Config) *storeTx {
+func beginStore(tx eventlog.Tx, cfg *Config, waiting int64) *storeTx {
 	bulk, _ := tx.(eventlog.Bulk)
-	return &storeTx{tx: tx, bulk: bulk, cfg: cfg, now: cfg.Clock.Now().UnixNano(), tenants: make(map[string]*tenantRow)}
+	return &storeTx{tx: tx, bulk: bulk, cfg: cfg, now: cfg.Clock.Now().UnixNano(), waiting: waiting, tenants: make(map[string]*tenantRow)}
 }
 
-// load reads queue_state, once.
-func (s *storeTx) load() error {
-	if s.loaded {
-		return nil
+// locking ends a statement that reads rows to change them. A file has one writer at a time.
+func (s *storeTx) locking(how string) string {
+	if s.bulk == nil {
+		return ""
 	}
-	s.loaded = true
-	const sql = "SELECT virtual, number, waiting, (SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) e) FROM queue_state WHERE id = 1"
-	var ends bool
-	_, err := eventlog.QueryOne(s.tx, sql, nil, &s.state.virtual, &s.state.number, &s.state.waiting, &ends)
-	s.ends = s.ends || ends
-	s.before = s.state
-	return err
+	return " FOR UPDATE" + how
 }
+
+// takeState reads queue_state. On a server it locks the row, and adds up what other transactions have
+// left in queue_change. If another one has the row, takeState waits for it if told to, or else leaves
+// whole false.
+func (s *storeTx) takeState(wait bool) error {
+	const file = "SELECT '', virtual, (SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) e), 0, 0, 0, 0, -1, 0, 0, 0, 0, 0 FROM queue_state WHERE id = 1"
+	const server = `WITH state AS (SELECT virtual FROM queue_state WHERE id = 1 FOR UPDATE%s),
+	gone AS (DELETE FROM queue_change WHERE EXISTS (SELECT 1 FROM state) RETURNING *)
+	SELECT '', virtual, CASE WHEN EXISTS (SELECT 1 FROM queue_job WHERE state = 3) THEN 1 ELSE 0 END, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0 FROM state
+	UNION ALL SELECT tenant, 0, 0, ready, sleeping, running, ending, day, runs, fuel, effects, egress, recorded FROM gone`
+	sql := file
+	switch {
+	case s.bulk != nil && wait:
+		sql = fmt.Sprintf(server, "")
+		if _, err := s.tx.Exec(fmt.Sprintf("SET LOCAL lock_timeout = %d", stateTime.Milliseconds())); err != nil {
+			return err
+		}
+	case s.bulk != nil:
+		sql = fmt.Sprintf(server, " SKIP LOCKED")
+	}
+	changed := make(map[string]counts)
+	err := s.tx.Query(sql, nil, func(r eventlog.Row) error {
+		var name string
+		var virtual float64
+		var ends bool
+		var n [states]int64
+		var day int64
+		var u tenant.DayUsage
+		if err := r.Scan(&name, &virtual, &ends, &n[ready], &n[sleeping], &n[running], &n[ending], &day, &u.Runs, &u.Fuel, &u.Effects, &u.EgressBytes, &u.RecordedBytes); err != nil {
+			return err
+		}
+		if day < 0 { // the row of queue_state
+			s.whole, s.virtual, s.before, s.ends = true, virtual, virtual, ends
+			return nil
+		}
+		c := changed[name]
+		for state, n := range n {
+			c.n[state] += n
+		}
+		changed[name] = c
+		s.use(usageRow{name, day}, u)
+		return nil
+	})
+	if err == nil {
+		err = s.expect(slices.Sorted(maps.Keys(changed))...)
+	}
+	if err != nil {
+		return err
+	}
+	for name, c := range changed {
+		s.tenants[name].add(c.n, s)
+	}
+	return nil
+}
+
+// stateTime is how long a transaction waits for queue_state.
+const stateTime = time.Second
 
 const tenantColumns = "tag, open, ready, sleeping, running, ending"
 
@@ -191,6 +259,11 @@ var selectTenants = statement{
 	many: "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant = ANY ($1)",
 }
 
+// selectCounts is selectTenants with what others have left in queue_change.
+var selectCounts = statement{many: `SELECT tenant, max(tag), max(open), sum(ready), sum(sleeping), sum(running), sum(ending) FROM (
+	SELECT tenant, ` + tenantColumns + ` FROM queue_tenant WHERE tenant = ANY ($1)
+	UNION ALL SELECT tenant, 0, 0, ready, sleeping, running, ending FROM queue_change WHERE tenant = ANY ($1)) t GROUP BY tenant`}
+
 // expect reads the rows of the tenants that will be met, all at once.
 func (s *storeTx) expect(names ...string) error {
 	var rows [][]any
@@ -199,7 +272,11 @@ func (s *storeTx) expect(names ...string) error {
 			rows = append(rows, []any{name})
 		}
 	}
-	err := s.queryAll(&selectTenants, rows, s.scanTenant)
+	from := &selectTenants
+	if !s.whole {
+		from = &selectCounts
+	}
+	err := s.queryAll(from, rows, s.scanTenant)
 	for _, name := range names {
 		if s.tenants[name] == nil {
 			s.tenants[name] = &tenantRow{name: name}
@@ -215,35 +292,35 @@ func (s *storeTx) tenant(name string) (*tenantRow, error) {
 }
 
 // move counts a job that goes from one state to another; the value states means not in the
-// queue. A tenant that had nothing ready begins where virtual time is, so that idle time
-// is not saved up.
+// queue.
 func (s *storeTx) move(name string, from, to int) error {
-	if err := s.load(); err != nil {
-		return err
-	}
 	t, err := s.tenant(name)
 	if err != nil {
 		return err
 	}
-	if to == ready && t.n[ready] == 0 {
-		t.tag = max(t.tag, s.state.virtual)
-	}
+	var n [states]int64
 	if from != states {
-		t.n[from]--
+		n[from]--
 	}
 	if to != states {
-		t.n[to]++
+		n[to]++
 	}
+	t.add(n, s)
 	s.ends = s.ends || to == ending
-	waits := func(state int) int64 { // one for the states that Config.MaxWaiting bounds
-		if state == running || state == states {
-			return 0
-		}
-		return 1
-	}
-	s.state.waiting += waits(to) - waits(from)
-	t.countOpen(s.cfg.Limits(name))
+	s.waiting += n[ready] + n[sleeping] + n[ending]
 	return nil
+}
+
+// add adds to the counts. A tenant that had nothing ready begins where virtual time is, so that idle time
+// is not saved up.
+func (t *tenantRow) add(n [states]int64, s *storeTx) {
+	if t.n[ready] <= 0 && n[ready] > 0 {
+		t.tag = max(t.tag, s.virtual)
+	}
+	for state := range n {
+		t.n[state] += n[state]
+	}
+	t.countOpen(s.cfg.Limits(t.name))
 }
 
 // countOpen counts the tenant's jobs that may be handed out now.
@@ -261,9 +338,6 @@ func (t *tenantRow) countOpen(l Limits) {
 // removes the rows of tenants that have no jobs and are not ahead of virtual time, and old
 // usage.
 func (s *storeTx) refresh() error {
-	if err := s.load(); err != nil {
-		return err
-	}
 	if err := s.sweepUsage(); err != nil {
 		return err
 	}
@@ -283,8 +357,45 @@ func (s *storeTx) refresh() error {
 	if len(s.tenants) > len(names) {
 		return nil // counts of this transaction may not be written yet
 	}
-	_, err = s.tx.Exec("DELETE FROM queue_tenant WHERE ready = 0 AND sleeping = 0 AND running = 0 AND ending = 0 AND tag <= $1", s.state.virtual)
+	_, err = s.tx.Exec("DELETE FROM queue_tenant WHERE ready = 0 AND sleeping = 0 AND running = 0 AND ending = 0 AND tag <= $1", s.virtual)
 	return err
+}
+
+var addChanges = statement{many: `INSERT INTO queue_change SELECT * FROM unnest($1::text[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[],
+	$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[])`}
+
+// recount counts all jobs, should the counts be wrong. What is in queue_change will be added.
+func (s *storeTx) recount() error {
+	if err := s.push(); err != nil {
+		return err
+	}
+	const sql = `SELECT tenant, 0, 0 FROM queue_tenant UNION ALL SELECT tenant, state, count(*) FROM queue_job GROUP BY tenant, state
+	UNION ALL SELECT tenant, 0, -ready FROM queue_change UNION ALL SELECT tenant, 1, -sleeping FROM queue_change
+	UNION ALL SELECT tenant, 2, -running FROM queue_change UNION ALL SELECT tenant, 3, -ending FROM queue_change`
+	counted := make(map[string][states]int64)
+	err := s.tx.Query(sql, nil, func(r eventlog.Row) error {
+		var name string
+		var state int
+		var jobs int64
+		err := r.Scan(&name, &state, &jobs)
+		n := counted[name]
+		n[state] += jobs
+		counted[name] = n
+		return err
+	})
+	if err == nil {
+		err = s.expect(slices.Sorted(maps.Keys(counted))...)
+	}
+	if err != nil {
+		return err
+	}
+	for name, n := range counted {
+		for state, was := range s.tenants[name].n {
+			n[state] -= was
+		}
+		s.tenants[name].add(n, s)
+	}
+	return nil
 }
 
 var storeTenants = statement{
@@ -297,29 +408,36 @@ const orReplaceTenant = ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag,
 	sleeping = excluded.sleeping, running = excluded.running, ending = excluded.ending`
 
 // flush writes back the counts. If a tenant without jobs to hand out now has some, it signals other
-// processes, because those that found nothing are idle. While a tenant has jobs, each process looks
-// again when one of its workers is free.
+// processes, because those that found nothing are idle, unless this one hands out jobs next. While a
+// tenant has jobs, each process looks again when one of its workers is free.
 func (s *storeTx) flush() error {
 	if err := s.push(); err != nil {
 		return err
 	}
 	var rows [][]any
 	for _, t := range slices.SortedFunc(maps.Values(s.tenants), func(x, y *tenantRow) int { return cmp.Compare(x.name, y.name) }) {
-		s.signal = s.signal || t.before.open == 0 && t.open > 0 || t.before.n[ending] == 0 && t.n[ending] > 0
-		if c := t.counts; t.before != c {
+		s.signal = s.signal || !s.again && (t.before.open == 0 && t.open > 0 || t.before.n[ending] == 0 && t.n[ending] > 0)
+		if c, b := t.counts, t.before; c != b && s.whole {
 			rows = append(rows, []any{t.name, c.tag, c.open, c.n[ready], c.n[sleeping], c.n[running], c.n[ending]})
+		} else if c.n != b.n {
+			rows = append(rows, []any{t.name, c.n[ready] - b.n[ready], c.n[sleeping] - b.n[sleeping], c.n[running] - b.n[running], c.n[ending] - b.n[ending],
+				int64(0), int64(0), int64(0), int64(0), int64(0), int64(0)})
 		}
+	}
+	if !s.whole {
+		for k, u := range s.usage {
+			rows = append(rows, []any{k.tenant, int64(0), int64(0), int64(0), int64(0), k.day, u.Runs, u.Fuel, u.Effects, u.EgressBytes, u.RecordedBytes})
+		}
+		_, err := s.execAll(&addChanges, rows)
+		return err
 	}
 	if _, err := s.execAll(&storeTenants, rows); err != nil {
 		return err
 	}
-	if err := s.flushUsage(); err != nil {
+	if err := s.flushUsage(); err != nil || s.virtual == s.before {
 		return err
 	}
-	if !s.loaded || s.before == s.state {
-		return nil
-	}
-	_, err := s.tx.Exec("UPDATE queue_state SET virtual = $1, number = $2, waiting = $3 WHERE id = 1", s.state.virtual, s.state.number, s.state.waiting)
+	_, err := s.tx.Exec("UPDATE queue_state SET virtual = $1 WHERE id = 1", s.virtual)
 	return err
 }
 

@@ -24,6 +24,7 @@ type news struct {
 // readNews looks for what concerns the owner.
 func readNews(v eventlog.Querier, owner string, now time.Time) (n news, err error) {
 	const sql = `SELECT (SELECT count(*) FROM (SELECT 1 FROM queue_tenant WHERE open > 0 LIMIT 1) a) +
+	(SELECT count(*) FROM (SELECT 1 FROM queue_change LIMIT 1) c) +
 	(SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) b),
 	(SELECT coalesce(min(due), 0) FROM queue_job WHERE state = 1),
 	(SELECT count(*) FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2),
@@ -130,7 +131,7 @@ func (q *Queue) List(ctx context.Context, f Filter) (list []Status, err error) {
 	}
 	f.Limit = cmp.Or(f.Limit, defaultLimit)
 	return eventlog.View(ctx, q.log, func(v eventlog.Querier) ([]Status, error) {
-		return statuses(v, fmt.Sprintf("%s ORDER BY number LIMIT %d", where, f.Limit), args...)
+		return statuses(v, fmt.Sprintf("%s ORDER BY number, run_id LIMIT %d", where, f.Limit), args...)
 	})
 }
 
@@ -147,18 +148,23 @@ func (q *Queue) Stats(ctx context.Context) (all Stats, err error) {
 	return all, err
 }
 
-// countLoads reads the counts that a tenant's row has.
-const countLoads = "SELECT tenant, ready + ending, sleeping, running FROM queue_tenant WHERE ready + sleeping + running + ending > 0"
+// countLoads adds up the counts of each tenant.
+const countLoads = `SELECT tenant, CAST(sum(ready + ending) AS BIGINT), CAST(sum(sleeping) AS BIGINT), CAST(sum(running) AS BIGINT) FROM (
+	SELECT tenant, ready, sleeping, running, ending FROM queue_tenant
+	UNION ALL SELECT tenant, ready, sleeping, running, ending FROM queue_change) c GROUP BY tenant HAVING sum(ready + sleeping + running + ending) > 0`
 
 // oldestLoads finds when the oldest job of each tenant in each state was enqueued. Of the ready ones,
-// the first of each priority is enough, which an index has: a queue is long where these are many.
+// the first of each priority is enough, which an index has, as it has the first of those that sleep: a queue
+// is long where these are many.
 const oldestLoads = `WITH RECURSIVE front (tenant, rank) AS (
-	SELECT tenant, (SELECT min(rank) FROM queue_job WHERE tenant = queue_tenant.tenant AND state = 0) FROM queue_tenant WHERE ready > 0
+	SELECT tenant, (SELECT min(rank) FROM queue_job WHERE tenant = t.tenant AND state = 0)
+	FROM (SELECT tenant FROM queue_tenant WHERE ready > 0 UNION SELECT tenant FROM queue_change WHERE ready > 0) t
 	UNION ALL
 	SELECT tenant, (SELECT min(rank) FROM queue_job WHERE tenant = front.tenant AND state = 0 AND rank > front.rank) FROM front WHERE rank IS NOT NULL
 )
 SELECT tenant, (SELECT enqueued FROM queue_job WHERE tenant = front.tenant AND state = 0 AND rank = front.rank ORDER BY number LIMIT 1) FROM front WHERE rank IS NOT NULL
-UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 1 GROUP BY tenant
+UNION ALL SELECT tenant, (SELECT min(enqueued) FROM queue_job WHERE tenant = t.tenant AND state = 1)
+	FROM (SELECT tenant FROM queue_tenant WHERE sleeping > 0 UNION SELECT tenant FROM queue_change WHERE sleeping > 0) t
 UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 2 GROUP BY tenant
 UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 3 GROUP BY tenant`
 
@@ -304,6 +310,9 @@ func (q *Queue) Overview(ctx context.Context, f Filter) (Overview, error) {
 	f.Limit = limit + 1
 	jobs, err := q.List(ctx, f)
 	if len(jobs) > limit {
+		for limit > 1 && jobs[limit-1].Number == jobs[limit].Number { // of two hosts at once
+			limit--
+		}
 		jobs = jobs[:limit]
 		doc.Next = jobs[limit-1].Number
 	}

@@ -279,10 +279,15 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 		return nil, err
 	}
 	// An expired answer to the key may still be there. [Collect] deletes those that nobody asks for again.
-	_, err = tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, encrypted, expires) VALUES ($1, $2, $3, $4, $5)
-	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, encrypted = excluded.encrypted, expires = excluded.expires`,
-		tenant, key, request[:], encrypted, s.now().Add(lives).UnixNano())
-	return nil, err
+	// If a request with the key was carried out since it was looked for, its answer stays.
+	n, err := tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, encrypted, expires) VALUES ($1, $2, $3, $4, $5)
+	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, encrypted = excluded.encrypted, expires = excluded.expires
+	WHERE tenant_answer.expires <= $6`,
+		tenant, key, request[:], encrypted, s.now().Add(lives).UnixNano(), s.now().UnixNano())
+	if err == nil && n == 0 {
+		earlier, _, err = s.answered(tx, tenant, key, request)
+	}
+	return earlier, err
 }
 
 // Answered returns the answer to a request with an idempotency key, or false if

@@ -125,7 +125,7 @@ var dialect = dblog.Compile(dblog.Dialect{
 // PruneRuns implements [eventlog.Store]. All runs are removed in one transaction.
 func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
 	return l.index.Prune(ctx, o, func(doomed, mark string, _, marking []any, report *eventlog.PruneReport) error {
-		return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		return l.change(ctx, func(tx pgx.Tx) error {
 			q := querier{ctx, tx}
 			if mark != "" {
 				doomed += ", marked AS (" + mark + ")"

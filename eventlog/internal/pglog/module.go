@@ -11,7 +11,7 @@ import (
 
 // storeModule is [dblog.Backend].StoreModule.
 func (l *Log) storeModule(ctx context.Context, digest canon.Hash, wasm []byte) error {
-	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+	return l.change(ctx, func(tx pgx.Tx) error {
 		_, err := tx.Exec(ctx, "INSERT INTO module (digest, size, wasm) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", digest[:], len(wasm), dblog.Pack(wasm))
 		return err
 	})

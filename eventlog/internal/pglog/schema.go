@@ -87,7 +87,7 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	case l.opts.ReadOnly && !dryRun:
 		err = eventlog.ErrReadOnly
 	default:
-		err = l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
+		err = l.change(ctx, func(tx pgx.Tx) error { return migrate(ctx, tx, &report) })
 		if err == nil && !dryRun && have > 0 {
 			err = l.count(ctx, &report)
 		}
@@ -108,7 +108,7 @@ func (l *Log) Grant(ctx context.Context, r Roles, sets ...eventlog.TableSet) err
 	if l.opts.ReadOnly {
 		return eventlog.ErrReadOnly
 	}
-	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+	return l.change(ctx, func(tx pgx.Tx) error {
 		if err := lockTables(ctx, tx); err != nil { // otherwise the server refuses one of two concurrent grants
 			return err
 		}

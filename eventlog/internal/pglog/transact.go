@@ -39,6 +39,15 @@ const idleTime = 30 * time.Second
 // When the connection breaks in COMMIT, Transact looks up the outcome for up to
 // [Options].RetryTime; if it cannot be found, the log stops.
 func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
+	return l.transact(ctx, pgx.Serializable, fn)
+}
+
+// TransactCommitted implements [eventlog.Shared].
+func (l *Log) TransactCommitted(ctx context.Context, fn func(eventlog.Tx) error) error {
+	return l.transact(ctx, pgx.ReadCommitted, fn)
+}
+
+func (l *Log) transact(ctx context.Context, level pgx.TxIsoLevel, fn func(eventlog.Tx) error) error {
 	if err := l.runs.Writable(); err != nil {
 		return err
 	}
@@ -47,7 +56,7 @@ func (l *Log) Transact(ctx context.Context, fn func(eventlog.Tx) error) error {
 	var touched []string // runs that the attempt before could not get at
 	for attempt := 1; ; attempt++ {
 		t := &Tx{log: l, mark: m}
-		err := l.inTx(ctx, touched, pgx.Serializable, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
+		err := l.inTx(ctx, touched, level, func(tx pgx.Tx) error { return t.run(ctx, tx, fn) })
 		if lost, ok := errors.AsType[*unanswered](err); ok {
 			err = l.commitOutcome(m, lost.cause)
 		}
@@ -87,8 +96,20 @@ func (u *unanswered) Error() string {
 // Unwrap returns the connection's error.
 func (u *unanswered) Unwrap() error { return u.cause }
 
-// inTx runs fn in a transaction, and commits it so that it is durable, also if it has only found that
-// there is nothing to change. Nothing is appended to the runs in the meantime.
+// change runs fn in a transaction of its own, and commits it so that what fn has changed or found is
+// durable.
+func (l *Log) change(ctx context.Context, fn func(pgx.Tx) error) error {
+	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		err := fn(tx)
+		if err == nil {
+			_, err = tx.Exec(ctx, confirmSQL)
+		}
+		return err
+	})
+}
+
+// inTx runs fn, which writes something, in a transaction, and commits it. Nothing is appended to the
+// runs in the meantime.
 func (l *Log) inTx(ctx context.Context, runs []string, level pgx.TxIsoLevel, fn func(pgx.Tx) error) error {
 	conn, err := l.pool.Acquire(ctx)
 	if isTransient(err) {
@@ -125,11 +146,7 @@ func inOpenTx(ctx context.Context, conn *pgxpool.Conn, runs []string, level pgx.
 		return fmt.Errorf("pglog: begin: %w", orUnavailable(err))
 	}
 	defer undo(ctx, tx)
-	err = fn(tx)
-	if err == nil && level != pgx.Serializable { // which leaves a mark
-		_, err = tx.Exec(ctx, confirmSQL)
-	}
-	if err != nil {
+	if err := fn(tx); err != nil {
 		return orUnavailable(err)
 	}
 	return commit(ctx, tx)
@@ -187,7 +204,7 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 	if err := l.runs.Writable(); err != nil {
 		return err
 	}
-	return l.explainForeign(l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+	return l.explainForeign(l.change(ctx, func(tx pgx.Tx) error {
 		if err := lockTables(ctx, tx); err != nil {
 			return err
 		}
