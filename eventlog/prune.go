@@ -19,6 +19,10 @@ type PruneOptions struct {
 
 	Namespace string // only runs whose id begins with it and a slash; empty selects all
 
+	// FromULID and ToULID select runs by the last 26 characters of their ids, which are ULIDs: those from
+	// the first text on, and before the other one. An empty text sets no bound.
+	FromULID, ToULID string
+
 	// RunIDs selects only these runs; empty selects all. An id that does not exist
 	// selects nothing. Their content is overwritten where the backend can: see
 	// PruneRuns of package sqlitelog.
@@ -58,6 +62,13 @@ func (o PruneOptions) Valid() error {
 
 // Match reports whether the options select a run.
 func (o PruneOptions) Match(s RunSummary) bool {
+	if o.FromULID+o.ToULID != "" {
+		id := []rune(s.RunID)
+		ulid := string(id[max(0, len(id)-26):])
+		if ulid < o.FromULID || o.ToULID != "" && ulid >= o.ToULID {
+			return false
+		}
+	}
 	return InNamespace(s.RunID, o.Namespace) &&
 		(len(o.RunIDs) == 0 || slices.Contains(o.RunIDs, s.RunID)) &&
 		(o.Before.IsZero() || s.StartedAt.Before(o.Before)) &&

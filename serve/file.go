@@ -132,7 +132,7 @@ func LoadFile(name string) (*File, error) {
 	for i, at := range f.At("agents").Items() {
 		err = cmp.Or(err, check(at, f.Agents[i], hint))
 	}
-	err = cmp.Or(err, check(f.At("tls", "cert"), f.TLS.Cert, hint), check(f.At("tls", "key"), f.TLS.Key, hint), check(f.At("seal", "key_file"), f.Seal.KeyFile, hint))
+	err = cmp.Or(err, check(f.At("tls", "cert"), f.TLS.Cert, hint), check(f.At("tls", "key"), f.TLS.Key, hint), check(f.At("seal", "key_file"), f.Seal.KeyFile, hint), check(f.At("retention", "archive_to"), f.Retention.ArchiveTo, hint))
 	if err != nil {
 		return nil, err
 	}
@@ -176,7 +176,7 @@ func ParseFile(name string, data []byte) (*File, error) {
 	if u, err := url.Parse(f.Traces.Endpoint); err == nil && f.Traces.Endpoint != "" {
 		f.Traces.Endpoint = u.JoinPath("v1/traces").String()
 	}
-	for _, file := range []*string{&f.Database, &f.KeyFile, &f.Policy, &f.Trust, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile} {
+	for _, file := range []*string{&f.Database, &f.KeyFile, &f.Policy, &f.Trust, &f.TLS.Cert, &f.TLS.Key, &f.Seal.KeyFile, &f.Retention.ArchiveTo} {
 		*file = config.Beside(name, *file)
 	}
 	for i := range f.Agents {

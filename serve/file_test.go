@@ -37,7 +37,7 @@ queue: {host: one, max_waiting: 10k, lease: 20s, grace: 5s, attempts: 3}
 drain: 15s
 requests: {module: 8MiB, modules: 10, wait: 30s, streams: 20, replays: 1, loaded_modules: 4}
 connections: {max: 1k, request: 5m, idle: 620s}
-retention: {older_than: 30d, every: 10m}
+retention: {older_than: 30d, every: 10m, archive_to: archives, ahead: 3}
 seal: {key_file: /srv/starling/seal.key, every: 1m, runs: 500, witnesses: ["https://witness.example"]}
 space: {keep_free: 1GiB, modules: 100GiB}
 inspector: {off: true}
@@ -66,7 +66,7 @@ func TestEverything(t *testing.T) {
 	want.Requests.Module, want.Requests.Modules, want.Requests.Wait = 8<<20, 10, 30*time.Second
 	want.Requests.Streams, want.Requests.Replays, want.Requests.Loaded = 20, 1, 4
 	want.Connections.Max, want.Connections.Request, want.Connections.Idle = 1000, 5*time.Minute, 620*time.Second
-	want.Retention.OlderThan, want.Retention.Every = 720*time.Hour, 10*time.Minute
+	want.Retention.OlderThan, want.Retention.Every, want.Retention.ArchiveTo, want.Retention.Ahead = 720*time.Hour, 10*time.Minute, "/srv/starling/archives", 3
 	want.Seal.KeyFile, want.Seal.Every, want.Seal.Runs, want.Seal.Witnesses = "/srv/starling/seal.key", time.Minute, 500, []string{"https://witness.example"}
 	want.Space.KeepFree, want.Space.Modules = 1<<30, 100<<30
 	want.Inspector.Off, want.Metrics.KeyEnv = true, "METRICS_KEY"

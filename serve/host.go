@@ -374,21 +374,26 @@ func Tables() []eventlog.TableSet { return append(tenant.Tables(), queue.Tables,
 // checkRights refuses a role that could accept runs but not make them. The owner of the
 // tables may do everything.
 func (h *Host) checkRights(ctx context.Context) error {
+	retention, use := h.file.Retention, "serve"
 	server, ok := h.log.(*store.Server)
-	if !ok {
+	if !ok && retention.Ahead > 0 {
+		return h.file.wrong(errors.New("a file has no partitions"), "leave ahead out", "retention", "ahead")
+	} else if !ok {
 		return nil
 	}
 	needs := store.NeedsOf(Tables()...)
 	role, lacking, err := server.Lacking(ctx, needs.Writer...)
-	if err == nil && len(lacking) > 0 {
-		err = &RightsError{role, "serve", lacking}
+	if err == nil && len(lacking) == 0 && retention.OlderThan > 0 {
+		use = "prune"
+		role, lacking, err = server.Lacking(ctx, needs.Retention...)
 	}
-	if err != nil || h.file.Retention.OlderThan == 0 {
-		return err
-	}
-	role, lacking, err = server.Lacking(ctx, needs.Retention...)
 	if err == nil && len(lacking) > 0 {
-		err = &RightsError{role, "prune", lacking}
+		err = &RightsError{role, use, lacking}
+	}
+	if err == nil && retention.Ahead > 0 {
+		if err = server.MayDrop(ctx); err != nil {
+			err = h.file.wrong(err, "as the owner of the tables: starling-host partitions DB", "retention", "ahead")
+		}
 	}
 	return err
 }

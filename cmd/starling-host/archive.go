@@ -11,7 +11,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/display"
@@ -58,29 +57,12 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	if u, ok := log.(*tenant.Decrypting); ok {
 		log = u.InTheClear()
 	}
-	report, err := writeArchive(ctx, log, path, o)
+	report, err := store.WriteArchiveFile(ctx, path, log, o)
 	if err != nil {
-		return err
+		return notOver(path, err)
 	}
 	a.stdout.Printf("archived %s in %s%s\n", contents(report), path, encrypted(report))
 	return nil
-}
-
-// writeArchive leaves a whole archive, on the disk, or no file.
-func writeArchive(ctx context.Context, log database, path string, o eventlog.PruneOptions) (report store.ArchiveReport, err error) {
-	const ownerOnly = 0o600
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, ownerOnly)
-	if err != nil {
-		return report, notOver(path, err)
-	}
-	report, err = store.WriteArchive(ctx, f, log, o)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		err = errors.Join(err, os.Remove(path))
-	}
-	return report, err
 }
 
 // writeFile writes a file that the user names, such as the FILE of -o. It replaces an older one in

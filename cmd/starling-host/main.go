@@ -9,7 +9,7 @@
 //	prove what they did replay, validate, seal, verify, bundle
 //	read a log          runs, show, inspect, report
 //	host tenants        serve, tenant, tenantlimits, tenantpolicy, secret, masterkey, queue, observe
-//	keep a log in order archive, import, backup, prune, migrate, doctor
+//	keep a log in order archive, import, backup, prune, partitions, migrate, doctor
 //	used by all         main, exit, units, database, version
 //
 // Three rules hold for all subcommands:
@@ -315,7 +315,7 @@ func (a *app) root() *cobra.Command {
 	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand())
 	add(groupLook, a.runsCommand(), a.showCommand(), a.debugCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
 	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
-	add(groupKeep, a.pruneCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
+	add(groupKeep, a.pruneCommand(), a.partitionsCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
 	add(groupOther, a.migrateCommand(), a.doctorCommand(), a.versionCommand())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "print the exit codes"})
 	return root

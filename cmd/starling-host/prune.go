@@ -147,7 +147,7 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 	report, err := eventlog.PruneInSteps(ctx, log, o)
 	doc := pruneDocument{PruneReport: report, Before: o.Before.UTC()}
 	if err == nil && f.confirm {
-		err = a.collect(ctx, log, &doc)
+		doc.ModuleCount, err = a.collect(ctx, log)
 	}
 	if err == nil && f.compact {
 		err = compact(ctx, log, &doc)
@@ -160,10 +160,14 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 		err = log.Close()
 	}
 	if err = errors.Join(a.printPruned(doc), err); err == nil && sealed {
-		a.stderr.Printf("until the removal is sealed, verify reports the runs as missing\n")
-		a.hint(display.Command("starling-host seal --key seal.key", named(where)))
+		a.sealRemovals(where)
 	}
 	return err
+}
+
+func (a *app) sealRemovals(where string) {
+	a.stderr.Printf("until the removal is sealed, verify reports the runs as missing\n")
+	a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 }
 
 // giveUpSpare releases the room that a host has set aside for removals, so that runs can be removed
@@ -186,14 +190,14 @@ func (a *app) giveUpSpare(path string) (setAside func(), err error) {
 
 // collect removes the modules that nothing uses. A role that was given the right
 // to remove runs by an older version of this program may lack that to remove modules.
-func (a *app) collect(ctx context.Context, log database, doc *pruneDocument) (err error) {
-	doc.ModuleCount, err = tenant.Collect(ctx, log, time.Now())
+func (a *app) collect(ctx context.Context, log database) (c eventlog.ModuleCount, err error) {
+	c, err = tenant.Collect(ctx, log, time.Now())
 	if store.Denied(err) {
 		a.warn("modules that nothing uses were not removed: " + starling.PlainError(err))
 		a.hint("as the owner of the tables: starling-host migrate postgres://OWNER@... --retention-role ROLE")
-		return nil
+		err = nil
 	}
-	return err
+	return c, err
 }
 
 func compact(ctx context.Context, log database, doc *pruneDocument) error {

@@ -46,12 +46,9 @@ func (a *app) receiptCommand() *cobra.Command {
 
 // issuerOf returns what signs receipts with the key in a file, or nil for no file.
 func issuerOf(file string) (*receipt.Issuer, error) {
-	if file == "" {
-		return nil, nil
-	}
-	key, err := seal.ReadKey(file)
-	if err != nil {
-		return nil, explainKey(file, err)
+	key, err := readSealKey(file)
+	if key == nil {
+		return nil, err
 	}
 	return &receipt.Issuer{Key: key}, nil
 }

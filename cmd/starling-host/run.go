@@ -17,7 +17,6 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/receipt"
-	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/display"
@@ -162,11 +161,9 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if f.program {
 		options.Sidecar = []byte("{}")
 	}
-	var key *seal.Key
-	if f.seal != "" {
-		if key, err = seal.ReadKey(f.seal); err != nil {
-			return explainKey(f.seal, err)
-		}
+	key, err := readSealKey(f.seal)
+	if err != nil {
+		return err
 	}
 	db, err := a.open(ctx, f.database, f.isolation, f.trust, nil)
 	if err != nil {

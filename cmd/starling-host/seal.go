@@ -89,9 +89,9 @@ type refusedDocument struct {
 }
 
 func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
-	key, err := seal.ReadKey(f.key)
+	key, err := readSealKey(f.key)
 	if err != nil {
-		return explainKey(f.key, err)
+		return err
 	}
 	log, err := openFor(ctx, where, toChange)
 	if err != nil {
@@ -107,13 +107,8 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 	if err != nil {
 		return err
 	}
-	sealed, err := seal.Seal(ctx, log, key, old...)
-	switch {
-	case errors.Is(err, seal.ErrOtherKey):
-		return usagef("if this key replaces the old one: --old-key VKEY; if the database is another owner's: --new-log", "%s", starling.PlainError(err))
-	case errors.Is(err, eventlog.ErrLogCorrupt):
-		return &failure{code: exitInvalid, message: "nothing was signed: " + starling.PlainError(err), hint: display.Command("starling-host verify", named(where))}
-	case err != nil:
+	sealed, err := sealNow(ctx, log, where, key, old...)
+	if err != nil {
 		return err
 	}
 	for _, url := range f.witnesses {
@@ -160,12 +155,28 @@ func (a *app) printSealed(doc sealedDocument, c seal.Checkpoint, where string) {
 	}
 }
 
-// explainKey is a file of a key that cannot be used.
-func explainKey(path string, err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return usagef(display.Command("starling-host seal keygen", path), "%s: no such file", path)
+// sealNow seals a database, and explains why it cannot.
+func sealNow(ctx context.Context, log database, where string, key *seal.Key, old ...string) (seal.Result, error) {
+	sealed, err := seal.Seal(ctx, log, key, old...)
+	switch {
+	case errors.Is(err, seal.ErrOtherKey):
+		err = usagef("if this key replaces the old one: --old-key VKEY; if the database is another owner's: --new-log", "%s", starling.PlainError(err))
+	case errors.Is(err, eventlog.ErrLogCorrupt):
+		err = &failure{code: exitInvalid, message: "nothing was signed: " + starling.PlainError(err), hint: display.Command("starling-host verify", named(where))}
 	}
-	return err
+	return sealed, err
+}
+
+// readSealKey reads the key in a file that a flag names; nil without a file.
+func readSealKey(path string) (*seal.Key, error) {
+	if path == "" {
+		return nil, nil
+	}
+	key, err := seal.ReadKey(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = usagef(display.Command("starling-host seal keygen", path), "%s: no such file", path)
+	}
+	return key, err
 }
 
 // trustFlags say whose signatures a verification accepts.

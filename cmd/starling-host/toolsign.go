@@ -26,9 +26,9 @@ func (a *app) signCommand() *cobra.Command {
 			if key == "" {
 				return usagef("make one with: starling-host seal keygen seal.key --name example.com/tools", "sign: --key FILE is missing")
 			}
-			k, err := seal.ReadKey(key)
+			k, err := readSealKey(key)
 			if err != nil {
-				return explainKey(key, err)
+				return err
 			}
 			return a.sign(cmd.Context(), args[0], name, k, f)
 		},

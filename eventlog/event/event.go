@@ -197,6 +197,10 @@ func (e *otherKind) Error() string {
 // the first or the last of these times.
 func NewID() string { return ulid.MustNew(millisecond(time.Now()), rand.Reader).String() }
 
+// IDPrefix returns the first ten characters of the ids that are made in the millisecond of a time. All
+// ids of that time or later sort behind them.
+func IDPrefix(at time.Time) string { return ulid.MustNew(millisecond(at), nil).String()[:10] }
+
 func millisecond(at time.Time) uint64 {
 	return min(uint64(max(at.UnixMilli(), 0)), ulid.MaxTime())
 }

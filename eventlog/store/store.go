@@ -129,6 +129,7 @@ type (
 	Roles         = pglog.Roles
 	Need          = pglog.Need
 	Needs         = pglog.Needs
+	Partition     = pglog.Partition
 )
 
 // OpenServer opens a log on a PostgreSQL server.
@@ -182,6 +183,16 @@ type (
 	ArchiveReport  = archive.Report
 	ArchiveError   = archive.Error
 )
+
+// CompressedArchive is the end of the names of compressed archives.
+const CompressedArchive = archive.Compressed
+
+// WriteArchiveFile is [WriteArchive] to a new file. It gets its name when it is on the disk and was read
+// back with the same content.
+func WriteArchiveFile(ctx context.Context, path string, log ArchiveLog, o eventlog.PruneOptions) (ArchiveReport, error) {
+	report, _, err := archive.WriteFile(ctx, log, path, o)
+	return report, err
+}
 
 // WriteArchive writes the runs that o chooses, and their modules, as NDJSON.
 func WriteArchive(ctx context.Context, w io.Writer, log ArchiveLog, o eventlog.PruneOptions) (ArchiveReport, error) {

@@ -5,6 +5,7 @@ package zstd
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"sync"
 
 	"github.com/klauspost/compress/zstd"
@@ -45,4 +46,21 @@ func Decompress(frame []byte, most int) ([]byte, error) {
 		return nil, fmt.Errorf("zstd: decompress %d bytes: %w", len(frame), err)
 	}
 	return b, nil
+}
+
+// window bounds what a stream refers back to, and so the memory of its reader.
+const window = 8 << 20
+
+// NewWriter returns a writer that compresses to w as one frame, which ends when it is closed.
+func NewWriter(w io.Writer) (io.WriteCloser, error) {
+	return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window))
+}
+
+// NewReader returns a reader of the bytes in the frames of r.
+func NewReader(r io.Reader) (io.ReadCloser, error) {
+	d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
+	if err != nil {
+		return nil, fmt.Errorf("zstd: %w", err)
+	}
+	return d.IOReadCloser(), nil
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/work"
+	"github.com/starling-host/starling/internal/zstd"
 )
 
 // Error names the line of an archive that is wrong. It is [eventlog.ErrLogCorrupt].
@@ -65,6 +66,14 @@ type reader struct {
 func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
 	r := &reader{to: to, work: work.For(ctx, 0), hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: make(map[string]bool)}
 	lines := bufio.NewReaderSize(in, 64<<10)
+	if head, _ := lines.Peek(4); zstd.Is(head) {
+		frames, err := zstd.NewReader(lines)
+		if err != nil {
+			return r.report, err
+		}
+		defer frames.Close()
+		lines = bufio.NewReaderSize(unpacked{frames}, 64<<10)
+	}
 	for {
 		text, err := r.readLine(lines)
 		if err == io.EOF {

@@ -15,7 +15,7 @@
 // the event, the others are for readers. The events of a run stand together, in order; runs are in
 // the order in which they began. A module, in base64, stands before the first run that names it, so
 // an archive can be replayed without the database. The last line counts, and has the BLAKE3 of all
-// lines before it: an archive that was cut off has none.
+// lines before it: an archive that was cut off has none. The whole may be compressed, with zstd.
 //
 // # What is checked
 //

@@ -45,6 +45,7 @@ type Dialect struct {
 	// has it. It ends with SegmentEnd.
 	Segment, SegmentEnd string
 
+	ULID     string // the last 26 characters of a run id
 	Position string // function that returns where in a text another one is
 
 	Elements string                 // a query that yields the texts in the argument %s
@@ -470,6 +471,11 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 		doomed, args := x.doomed(o)
 		return report, x.Read(ctx, func(q eventlog.Querier) error { return q.Query(doomed+CountDoomed, args, ScanReport(&report)) })
 	}
+	return x.Remove(ctx, o, remove)
+}
+
+// Remove is [Backend.Prune], of the runs as their rows describe them.
+func (x *Backend) Remove(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args, marking []any, report *eventlog.PruneReport) error) (report eventlog.PruneReport, err error) {
 	sealed, err := seal.Kept(ctx, x.Log)
 	if err != nil {
 		return report, x.failed("prune", err)
@@ -516,6 +522,12 @@ func ScanReport(report *eventlog.PruneReport) func(eventlog.Row) error {
 
 func (x *Backend) doomed(o eventlog.PruneOptions) (with string, args []any) {
 	c := x.Select(x.HasEvents).Namespace(o.Namespace)
+	if o.FromULID+o.ToULID != "" {
+		c.add(x.ULID + " >= " + c.arg(o.FromULID))
+		if o.ToULID != "" {
+			c.add(x.ULID + " < " + c.arg(o.ToULID))
+		}
+	}
 	if !o.Before.IsZero() {
 		c.add("started < " + c.arg(eventlog.Nanos(o.Before)))
 	}

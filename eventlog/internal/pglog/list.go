@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
@@ -118,7 +119,7 @@ const inPartition = " AND right(eventlog_events.run_id, 26) = right($1, 26)"
 // dialect is the SQL that PostgreSQL and this layout spell their own way.
 var dialect = dblog.Compile(dblog.Dialect{
 	Name: "pglog", Key: "0, epoch, run_id", Order: "run_id", HasEvents: "last_seq > 0", NewKey: "epoch, run_id", NewValue: "0, $1",
-	LastSeq: "max(seq)", Partition: inPartition, Segment: "split_part(run_id, '/', 1)", Position: "strpos",
+	LastSeq: "max(seq)", Partition: inPartition, Segment: "split_part(run_id, '/', 1)", Position: "strpos", ULID: "right(run_id, 26)",
 	Elements: "SELECT unnest(%s::text[])", List: func(ids []string) any { return ids }, Holds: isText,
 })
 
@@ -130,7 +131,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 			if mark != "" {
 				doomed += ", marked AS (" + mark + ")"
 			}
-			err := q.Query(doomed+removeSQL, marking, dblog.ScanReport(report))
+			err := q.Query(doomed+removeEventsSQL+removeSQL, marking, dblog.ScanReport(report))
 			if everything := o.IncludeOpen && o.Status == "" && o.Before.IsZero() && o.Limit <= 0 && len(o.RunIDs) == 0; err == nil && everything {
 				// Runs that were given to a writer and never had an event go with the namespace.
 				c := dialect.Select("last_seq = 0").Namespace(o.Namespace)
@@ -141,10 +142,12 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 	})
 }
 
-// removeSQL removes the runs in doomed, and counts the runs that it has removed itself.
-const removeSQL = `, events AS (
+const removeEventsSQL = `, events AS (
 	DELETE FROM eventlog_events USING doomed WHERE eventlog_events.run_id = doomed.run_id
-), unused AS (
+)`
+
+// removeSQL removes the rows of the runs in doomed, and counts the runs that it has removed itself.
+const removeSQL = `, unused AS (
 	DELETE FROM module_use USING doomed WHERE module_use.used_by = doomed.run_id
 ), gone AS (
 	DELETE FROM run USING doomed WHERE run.run_id = doomed.run_id RETURNING run.last_seq

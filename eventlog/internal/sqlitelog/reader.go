@@ -192,7 +192,7 @@ const boundedID = "iif(octet_length(run_id) <= 65536, run_id, NULL)"
 var dialect = dblog.Compile(dblog.Dialect{
 	Name: "sqlitelog", Key: "run_no, 0, " + boundedID, Order: "run_no", Begun: "run_no", NewKey: "run_id", NewValue: "$1",
 	LastSeq: "CASE typeof(max(seq)) WHEN 'integer' THEN max(seq) WHEN 'null' THEN 0 ELSE 9223372036854775807 END",
-	Segment: firstSegment, SegmentEnd: "/", Position: "instr",
+	Segment: firstSegment, SegmentEnd: "/", Position: "instr", ULID: "substr(run_id, -26)",
 	Elements: "SELECT value FROM json_each(%s)", List: jsonList, Pieces: true,
 })
 

@@ -256,6 +256,10 @@ type Settings struct {
 	Retention struct {
 		OlderThan time.Duration `yaml:"older_than"` // runs that have ended and began longer ago are removed; zero keeps all
 		Every     time.Duration `yaml:"every"`      // how often: each hour
+		ArchiveTo string        `yaml:"archive_to"` // a folder for archives of what is removed; empty for none
+		// Ahead is how many months ahead the daemon makes partitions. It then drops whole partitions,
+		// and removes no single runs. Zero leaves the partitions of a server alone.
+		Ahead int `yaml:"ahead"`
 	} `yaml:"retention"`
 
 	Space struct {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -40,8 +41,15 @@ func (d *Daemon) upkeep(ctx context.Context) {
 
 // retain removes old runs.
 func (d *Daemon) retain(ctx context.Context) {
-	report, err := eventlog.PruneInSteps(ctx, d.config.Log, eventlog.PruneOptions{
-		Before: time.Now().Add(-d.config.Retention.OlderThan), Why: "retention of " + d.config.Retention.OlderThan.String()})
+	due, now := d.config.Retention, time.Now()
+	r := store.Retirement{Before: now.Add(-due.OlderThan), Why: "retention of " + due.OlderThan.String(), ArchiveTo: due.ArchiveTo}
+	var report eventlog.PruneReport
+	var err error
+	if server, ok := d.config.Log.(*store.Server); ok && due.Ahead > 0 {
+		report, err = d.dropPartitions(ctx, server, r, now)
+	} else {
+		report, err = store.PruneOld(ctx, d.config.Log, r)
+	}
 	if report.Runs > 0 {
 		if d.config.Removed != nil {
 			d.config.Removed()
@@ -54,6 +62,19 @@ func (d *Daemon) retain(ctx context.Context) {
 	case ctx.Err() == nil:
 		d.logger.Warn("old runs not removed", "error", err.Error())
 	}
+}
+
+// dropPartitions makes the partitions of the next months, and drops the old ones.
+func (d *Daemon) dropPartitions(ctx context.Context, server *store.Server, r store.Retirement, now time.Time) (all eventlog.PruneReport, err error) {
+	if _, err := server.MakePartitions(ctx, now, d.config.Retention.Ahead, false); err != nil {
+		return all, err
+	}
+	dropped, err := store.DropPartitions(ctx, server, r)
+	for _, p := range dropped {
+		all.Runs += p.Runs
+		all.Events += p.Events
+	}
+	return all, err
 }
 
 // diskSpace is the room on the disk of the database. Work that needs much room is refused while

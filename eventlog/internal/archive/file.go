@@ -1,0 +1,102 @@
+package archive
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/zstd"
+)
+
+// Compressed is the end of the names of archives that are compressed.
+const Compressed = ".zst"
+
+// Heads are the hashes of the last events of runs, by the ids of the runs.
+type Heads map[string]canon.Hash
+
+func (Heads) module([]byte) error     { return nil }
+func (Heads) event(event.Event) error { return nil }
+func (h Heads) end(last event.Event) error {
+	h[last.RunID] = last.Hash()
+	return nil
+}
+
+// WriteFile is [Write] to a new file, which only its owner may read. The file gets its name when it is on
+// the disk and was read back with the same content; if the process dies before, a file remains whose name
+// ends in .part.
+func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOptions) (written Report, heads Heads, err error) {
+	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+		if err == nil {
+			err = &fs.PathError{Op: "create", Path: path, Err: fs.ErrExist}
+		}
+		return written, nil, err
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
+	if err != nil {
+		return written, nil, err
+	}
+	defer func() {
+		if err != nil {
+			_ = os.Remove(f.Name())
+		}
+	}()
+	written, err = writePacked(ctx, f, log, o, strings.HasSuffix(path, Compressed))
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return written, nil, err
+	}
+	read, heads, err := ReadFile(ctx, f.Name())
+	if err == nil && read != written {
+		err = fmt.Errorf("%w: the archive was read back with %+v, not %+v", eventlog.ErrLogCorrupt, read, written)
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return written, nil, err
+	}
+	return written, heads, keyfile.SyncFolder(filepath.Dir(path))
+}
+
+func writePacked(ctx context.Context, w io.Writer, log Log, o eventlog.PruneOptions, compress bool) (Report, error) {
+	if !compress {
+		return Write(ctx, w, log, o)
+	}
+	frame, err := zstd.NewWriter(w)
+	if err != nil {
+		return Report{}, err
+	}
+	report, err := Write(ctx, frame, log, o)
+	return report, errors.Join(err, frame.Close())
+}
+
+// ReadFile is [Check] of a file. It also returns the runs in it.
+func ReadFile(ctx context.Context, path string) (Report, Heads, error) {
+	f, err := keyfile.Open(path)
+	if err != nil {
+		return Report{}, nil, err
+	}
+	defer f.Close()
+	heads := Heads{}
+	report, err := read(ctx, f, heads)
+	return report, heads, err
+}
+
+// unpacked reads compressed lines. There is no line where the frame is damaged.
+type unpacked struct{ frames io.Reader }
+
+func (u unpacked) Read(p []byte) (int, error) {
+	n, err := u.frames.Read(p)
+	if err != nil && err != io.EOF && !errors.As(err, new(*fs.PathError)) {
+		err = fmt.Errorf("%w: %w", errNoLine, err)
+	}
+	return n, err
+}

@@ -1,0 +1,203 @@
+package pglog
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
+)
+
+// Partition is a part of the table of events: those of the runs whose ids have a ULID from FromULID on and
+// before ToULID, see [eventlog.PruneOptions]. FromULID is empty for the first partition. One more
+// partition, eventlog_events_other, has the events of all other runs: of months without a partition, and of
+// ids that are no ULIDs.
+type Partition struct{ Name, FromULID, ToULID string }
+
+var (
+	//go:embed schema/divide.sql
+	divideTable string
+	//go:embed schema/month.sql
+	makeMonth string
+)
+
+// ErrNotPartitioned means that all events are in one table.
+var ErrNotPartitioned = errors.New("pglog: the events are not divided into partitions")
+
+// Partitions returns the partitions, the oldest first.
+func (l *Log) Partitions(ctx context.Context) (all []Partition, err error) {
+	err = l.read(ctx, func(q eventlog.Querier) error {
+		all, err = partitions(q)
+		return err
+	})
+	return all, err
+}
+
+func partitions(q eventlog.Querier) ([]Partition, error) {
+	const sql = `SELECT quote_ident(relname), coalesce(substring(bound FROM 'FROM \(''(\w+)''\)'), ''), coalesce(substring(bound FROM 'TO \(''(\w+)''\)'), '')
+		FROM (SELECT relname, pg_get_expr(relpartbound, oid) AS bound FROM pg_class JOIN pg_inherits ON inhrelid = oid WHERE inhparent = 'eventlog_events'::regclass) AS part`
+	all, err := eventlog.QueryAll(q, sql, nil, func(r eventlog.Row) (p Partition, err error) {
+		err = r.Scan(&p.Name, &p.FromULID, &p.ToULID)
+		return p, err
+	})
+	if err == nil && len(all) == 0 {
+		err = ErrNotPartitioned
+	}
+	slices.SortFunc(all, func(a, b Partition) int { return cmp.Compare(a.ToULID, b.ToULID) })
+	return slices.DeleteFunc(all, func(p Partition) bool { return p.ToULID == "" }), err
+}
+
+// missingPartitions returns the partitions to make for this month and some months after it. The first one of a table
+// without partitions has everything up to the end of this month.
+func missingPartitions(q eventlog.Querier, now time.Time, ahead int) (missing []Partition, err error) {
+	have, err := partitions(q)
+	month := time.Date(now.UTC().Year(), now.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
+	last := month.AddDate(0, ahead, 0)
+	if errors.Is(err, ErrNotPartitioned) {
+		month = month.AddDate(0, 1, 0)
+		missing, err = []Partition{{month.Format("eventlog_events_until_2006_01"), "", event.IDPrefix(month)}}, nil
+	}
+	for ; !month.After(last); month = month.AddDate(0, 1, 0) {
+		p := Partition{month.Format("eventlog_events_2006_01"), event.IDPrefix(month), event.IDPrefix(month.AddDate(0, 1, 0))}
+		if !slices.ContainsFunc(have, func(o Partition) bool { return o.FromULID < p.ToULID && p.FromULID < o.ToULID }) {
+			missing = append(missing, p)
+		}
+	}
+	return missing, err
+}
+
+// MakePartitions makes the partitions that are missing for this month and some months after it, and returns
+// them. The first time it divides the table. The role must own the tables.
+func (l *Log) MakePartitions(ctx context.Context, now time.Time, ahead int, dryRun bool) (made []Partition, err error) {
+	plan := func(q eventlog.Querier) error {
+		made, err = missingPartitions(q, now, ahead)
+		return err
+	}
+	if err = l.read(ctx, plan); err != nil || dryRun || len(made) == 0 {
+		return made, err
+	}
+	err = l.alter(ctx, func(q querier) error {
+		err := plan(q) // another host may have made them
+		for _, p := range made {
+			sql := makeMonth
+			if p.FromULID == "" {
+				sql = divideTable
+			}
+			if err == nil {
+				_, err = q.Exec(strings.NewReplacer(":partition", p.Name, ":from", p.FromULID, ":to", p.ToULID).Replace(sql))
+			}
+		}
+		return err
+	})
+	return made, err
+}
+
+// alter changes the tables as their owner. It does not wait long behind a long reader, because all others
+// would wait behind it.
+func (l *Log) alter(ctx context.Context, fn func(querier) error) error {
+	if err := l.runs.Writable(); err != nil {
+		return err
+	}
+	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+		err := mustOwn(ctx, tx, "eventlog_events")
+		if err == nil {
+			_, err = tx.Exec(ctx, `SELECT set_config('role', pg_get_userbyid(relowner), true), set_config('lock_timeout', '5s', true),
+				set_config('enable_seqscan', 'on', true) FROM pg_class WHERE oid = 'eventlog_events'::regclass`)
+		}
+		if err == nil {
+			err = lockTables(ctx, tx)
+		}
+		if err != nil {
+			return fmt.Errorf("pglog: partitions: %w", err)
+		}
+		return fn(querier{ctx, tx})
+	})
+}
+
+// MayDrop returns why the role cannot make and drop partitions, or nil.
+func (l *Log) MayDrop(ctx context.Context) error {
+	_, err := l.Partitions(ctx)
+	return cmp.Or(err, mustOwn(ctx, l.pool, "eventlog_events"))
+}
+
+// OpenRunError means that a partition was not dropped because a run in it has not ended.
+type OpenRunError struct{ Partition, RunID string }
+
+// Error names both.
+func (e *OpenRunError) Error() string {
+	return fmt.Sprintf("pglog: %s stays: run %q has not ended", e.Partition, e.RunID)
+}
+
+const ofPartition = " FROM run WHERE right(run_id, 26) >= $1 AND right(run_id, 26) < $2"
+
+// Extent returns how many runs a partition has, and how many events. If one of its runs has not ended, the
+// error is an [*OpenRunError].
+func (l *Log) Extent(ctx context.Context, p Partition) (report eventlog.PruneReport, err error) {
+	err = l.read(ctx, func(q eventlog.Querier) error {
+		report, err = extent(q, p)
+		return err
+	})
+	return report, err
+}
+
+func extent(q eventlog.Querier, p Partition) (report eventlog.PruneReport, err error) {
+	const sql = "SELECT count(*), coalesce(sum(last_seq), 0)::bigint, min(run_id) FILTER (WHERE terminal = 0)" + ofPartition
+	open := ""
+	err = q.Query(sql, []any{p.FromULID, p.ToULID}, func(r eventlog.Row) error { return r.Scan(&report.Runs, &report.Events, &open) })
+	if err == nil && open != "" {
+		err = &OpenRunError{p.Name, open}
+	}
+	return report, err
+}
+
+// DropPartition removes the runs of a partition as PruneRuns does, and drops the partition, to which nothing
+// is written in the meantime. If archived is not nil, it must have each of these runs, with the hash of its
+// last event. The role must own the tables.
+func (l *Log) DropPartition(ctx context.Context, p Partition, why string, archived map[string]canon.Hash) (eventlog.PruneReport, error) {
+	o := eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID, Why: why}
+	return l.index.Remove(ctx, o, func(doomed, mark string, _, marking []any, report *eventlog.PruneReport) error {
+		if mark != "" {
+			doomed += ", marked AS (" + mark + ")"
+		}
+		return l.alter(ctx, func(q querier) error {
+			_, err := q.Exec("LOCK TABLE " + p.Name + " IN SHARE MODE")
+			if err == nil {
+				_, err = extent(q, p)
+			}
+			if err == nil && archived != nil {
+				err = q.Query("SELECT run_id, head"+ofPartition, []any{p.FromULID, p.ToULID}, func(r eventlog.Row) error {
+					var id string
+					var head []byte
+					err := r.Scan(&id, &head)
+					if has, ok := archived[id]; err == nil && (!ok || string(has[:]) != string(head)) {
+						err = fmt.Errorf("%s stays: its archive does not have run %q as it is in the database", p.Name, id)
+					}
+					return err
+				})
+			}
+			if err == nil {
+				err = q.Query(doomed+removeSQL, marking, dblog.ScanReport(report))
+			}
+			events := int64(0)
+			if err == nil {
+				err = q.Query("SELECT count(*) FROM "+p.Name, nil, func(r eventlog.Row) error { return r.Scan(&events) })
+			}
+			if err == nil && events != report.Events {
+				err = fmt.Errorf("%s stays: it has %d events, of which the table run knows %d; hint: starling-host migrate", p.Name, events, report.Events)
+			}
+			if err == nil {
+				_, err = q.Exec("DROP TABLE " + p.Name)
+			}
+			return err
+		})
+	})
+}
