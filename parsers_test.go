@@ -51,7 +51,7 @@ var parsers = map[string][]string{
 	"golang.org/x/tools/txtar":                 {"Parse", "ParseFile"},
 	"oras.land/oras-go/v2/content":             {"FetchAll", "ReadAll"},
 	modulePath + "/eventlog/canon":             {"DocOf", "FromJSON", "JSON", "Parse", "Unmarshal"},
-	modulePath + "/internal/zstd":              {"Decompress"},
+	modulePath + "/internal/zstd":              {"Decompress", "NewReader"},
 }
 
 // byHand are the packages that parse without a library. Each exported function of theirs that takes
@@ -314,6 +314,8 @@ var withoutBudget = []reading{
 		serve/internal/inspect.parts`},
 	{"frames of stored modules and payloads", "Its caller gives the most bytes that it may become", `
 		eventlog/internal/dblog.unpack internal/zstd.Decompress`},
+	{"frames of an archive", "Its window is bounded, and the reader of the archive charges each line that comes out", `
+		internal/zstd.NewReader`},
 	{"the input of a call", "The input limit of the tool bounds it, and canon parses in linear time with a bound on the depth", `
 		host/policy.callQuestion cmd/starling-host.app.readWhole internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
 		internal/schema.decode runtime/internal/validate.values.string runtime/internal/validate.valuesOf runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute

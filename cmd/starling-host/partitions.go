@@ -15,11 +15,9 @@ import (
 )
 
 type partitionsFlags struct {
-	ahead      int
-	dropBefore string
-	archiveTo  string
-	key        string
-	dryRun     bool
+	store.Retirement
+	ahead           int
+	dropBefore, key string
 }
 
 func (a *app) partitionsCommand() *cobra.Command {
@@ -34,24 +32,24 @@ func (a *app) partitionsCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.IntVar(&f.ahead, "ahead", 3, "make the partitions of this month and the `N` next ones")
 	flags.StringVar(&f.dropBefore, "drop-before", "", "drop the partitions that end before this `MONTH`, such as 2026-01")
-	flags.StringVar(&f.archiveTo, "archive-to", "", "write their runs to an archive in this `FOLDER` first")
+	flags.StringVar(&f.ArchiveTo, "archive-to", "", "write their runs to an archive in this `FOLDER` first")
 	flags.StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs: seal the runs before, and their removal afterwards")
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print the steps and change nothing")
+	flags.BoolVar(&f.DryRun, "dry-run", false, "print the steps and change nothing")
 	return cmd
 }
 
 func (a *app) partitions(ctx context.Context, where string, f partitionsFlags) error {
-	r := store.Retirement{Why: "partitions --drop-before " + f.dropBefore, ArchiveTo: f.archiveTo, DryRun: f.dryRun}
 	var err error
 	switch {
 	case !onServer(where):
 		return usagef("to remove runs from a file: "+display.Command("starling-host prune", where), "%s is a file: only a PostgreSQL server has partitions", where)
 	case f.ahead < 0:
 		return usagef("", "--ahead must be at least 0")
-	case f.dropBefore == "" && f.archiveTo+f.key != "":
+	case f.dropBefore == "" && f.ArchiveTo+f.key != "":
 		return needsFlag("--drop-before 2026-01", "--archive-to and --key are for the partitions to drop")
 	case f.dropBefore != "":
-		if r.Before, err = time.Parse("2006-01", f.dropBefore); err != nil || r.Before.After(time.Now()) {
+		f.Why = "partitions --drop-before " + f.dropBefore
+		if f.Before, err = time.Parse("2006-01", f.dropBefore); err != nil || f.Before.After(time.Now()) {
 			return needsFlag("--drop-before 2026-01", "--drop-before %q is not a month until now", f.dropBefore)
 		}
 	}
@@ -59,9 +57,9 @@ func (a *app) partitions(ctx context.Context, where string, f partitionsFlags) e
 	if err != nil {
 		return err
 	}
-	do := toChange
-	if f.dryRun {
-		do = toRead
+	do, did := toChange, ""
+	if f.DryRun {
+		do, did = toRead, "would have "
 	}
 	log, err := openFor(ctx, where, do)
 	if err != nil {
@@ -69,37 +67,33 @@ func (a *app) partitions(ctx context.Context, where string, f partitionsFlags) e
 	}
 	defer log.Close()
 	server := log.(*store.Server)
-	would := ""
-	if f.dryRun {
-		would = "would have "
-	}
-	made, err := server.MakePartitions(ctx, time.Now(), f.ahead, f.dryRun)
+	made, err := server.MakePartitions(ctx, time.Now(), f.ahead, f.DryRun)
 	if err != nil {
 		return err
 	}
 	for _, p := range made {
-		a.stdout.Printf("%smade %s\n", would, p.Name)
+		a.stdout.Printf("%smade %s\n", did, p.Name)
 	}
-	if r.Before.IsZero() {
+	if f.Before.IsZero() {
 		return nil
 	}
 	sealed, err := seal.Kept(ctx, log)
-	sign := sealed && key != nil && !f.dryRun
+	sign := sealed && key != nil && !f.DryRun
 	if err == nil && sign {
 		_, err = sealNow(ctx, log, where, key)
 	}
 	if err != nil {
 		return err
 	}
-	dropped, err := store.DropPartitions(ctx, server, r)
+	dropped, err := store.DropPartitions(ctx, server, f.Retirement)
 	for _, d := range dropped {
 		to := ""
 		if d.Archive != "" {
 			to = ", archived in " + d.Archive
 		}
-		a.stdout.Printf("%sdropped %s: %s, %s%s\n", would, d.Name, display.Plural(d.Runs, "run"), display.Plural(uint64(d.Events), "event"), to)
+		a.stdout.Printf("%sdropped %s: %s, %s%s\n", did, d.Name, display.Plural(d.Runs, "run"), display.Plural(uint64(d.Events), "event"), to)
 	}
-	if len(dropped) == 0 || f.dryRun {
+	if len(dropped) == 0 || f.DryRun {
 		return err
 	}
 	if sign {

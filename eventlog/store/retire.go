@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/archive"
-	"github.com/starling-host/starling/eventlog/internal/pglog"
+	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // Retirement selects old runs to remove.
@@ -31,23 +33,20 @@ type Dropped struct {
 }
 
 // DropPartitions drops the partitions of a server all of whose runs began before a time. With a folder, the
-// archive of a partition is NAME.ndjson.zst: a partition is dropped when that file is on the disk, and was
-// read again and has all of its runs. A partition that cannot be dropped, such as one with a run that has not
-// ended, keeps no other one from being dropped; the error is that of all of them.
+// archive of a partition is NAME.ndjson.zst, beside the newest checkpoint of a sealed database, NAME.note: a partition is dropped
+// when that file is on the disk, and was read again and has all of its runs. A partition that cannot be dropped,
+// such as one with a run that has not ended, keeps no other one from being dropped.
 func DropPartitions(ctx context.Context, l *Server, r Retirement) (dropped []Dropped, err error) {
 	all, err := l.Partitions(ctx)
 	for _, p := range all {
 		if p.ToULID > event.IDPrefix(r.Before) {
 			continue
 		}
-		d := Dropped{Name: p.Name}
-		e := d.drop(ctx, l, p, r)
-		if lost := (*eventlog.MissingTableError)(nil); errors.As(e, &lost) && lost.Table == p.Name {
-			continue // another host has dropped it
-		}
-		switch {
+		d, e := drop(ctx, l, p, r)
+		switch lost := (*eventlog.MissingTableError)(nil); {
 		case e == nil:
 			dropped = append(dropped, d)
+		case errors.As(e, &lost) && lost.Table == p.Name: // another host has dropped it
 		case err == nil:
 			err = e
 		default:
@@ -57,23 +56,40 @@ func DropPartitions(ctx context.Context, l *Server, r Retirement) (dropped []Dro
 	return dropped, err
 }
 
-func (d *Dropped) drop(ctx context.Context, l *Server, p pglog.Partition, r Retirement) (err error) {
-	if d.PruneReport, err = l.Extent(ctx, p); err != nil || r.DryRun {
-		return err
+func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped, err error) {
+	d.Name = p.Name
+	if d.PruneReport, err = l.Extent(ctx, p, nil); err != nil || r.DryRun {
+		return d, err
 	}
 	var archived archive.Heads
 	if r.ArchiveTo != "" {
-		d.Archive = filepath.Join(r.ArchiveTo, p.Name+".ndjson"+archive.Compressed)
+		path := filepath.Join(r.ArchiveTo, p.Name)
+		d.Archive = path + archiveSuffix
 		_, archived, err = archive.WriteFile(ctx, l, d.Archive, eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID})
 		if errors.Is(err, fs.ErrExist) { // it was interrupted after that
 			_, archived, err = archive.ReadFile(ctx, d.Archive)
 		}
+		if err == nil {
+			err = writeCheckpoint(ctx, l, path+".note")
+		}
 		if err != nil {
-			return fmt.Errorf("store: partition %s stays: %s: %w", p.Name, d.Archive, err)
+			return d, fmt.Errorf("store: %s stays: %s: %w", p.Name, d.Archive, err)
 		}
 	}
 	d.PruneReport, err = l.DropPartition(ctx, p, r.Why, archived)
-	return err
+	return d, err
+}
+
+// archiveSuffix ends the names of the archives of what is removed.
+const archiveSuffix = ".ndjson" + archive.Compressed
+
+// writeCheckpoint writes the newest checkpoint of a database to a file, if it is sealed.
+func writeCheckpoint(ctx context.Context, l Database, path string) error {
+	_, signed, err := seal.Newest(ctx, l)
+	if errors.Is(err, seal.ErrNoLog) {
+		return nil
+	}
+	return cmp.Or(err, keyfile.Replace(path, signed, 0o600))
 }
 
 // PruneOld removes the runs that have ended, in short transactions. With a folder, it removes the runs that
@@ -83,12 +99,10 @@ func PruneOld(ctx context.Context, l Database, r Retirement) (all eventlog.Prune
 	if r.ArchiveTo == "" {
 		return eventlog.PruneInSteps(ctx, l, o)
 	}
-	o.DryRun = true
-	if due, err := l.PruneRuns(ctx, o); err != nil || due.Runs == 0 {
+	if due, err := l.PruneRuns(ctx, eventlog.PruneOptions{Before: r.Before, DryRun: true}); err != nil || due.Runs == 0 {
 		return all, err
 	}
-	o.DryRun = false
-	path := filepath.Join(r.ArchiveTo, r.Before.UTC().Format("2006-01-02T150405.000Z")+".ndjson"+archive.Compressed)
+	path := filepath.Join(r.ArchiveTo, r.Before.UTC().Format("2006-01-02T150405.000Z")+archiveSuffix)
 	_, archived, err := archive.WriteFile(ctx, l, path, o)
 	if err != nil {
 		return all, fmt.Errorf("store: %s: %w", path, err)

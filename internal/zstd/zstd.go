@@ -1,5 +1,6 @@
-// Package zstd compresses what the program stores or carries, such as modules, to frames of
-// RFC 8878. Reading is bounded: a frame cannot become more bytes than the caller expects.
+// Package zstd compresses what the program stores or carries, such as modules and archives, to frames of
+// RFC 8878. Reading is bounded: a frame cannot become more bytes than the caller expects, and a stream
+// takes a bounded memory.
 package zstd
 
 import (
@@ -56,11 +57,7 @@ func NewWriter(w io.Writer) (io.WriteCloser, error) {
 	return zstd.NewWriter(w, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(window))
 }
 
-// NewReader returns a reader of the bytes in the frames of r.
-func NewReader(r io.Reader) (io.ReadCloser, error) {
-	d, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
-	if err != nil {
-		return nil, fmt.Errorf("zstd: %w", err)
-	}
-	return d.IOReadCloser(), nil
+// NewReader returns a reader of the bytes in the frames of r. It must be closed.
+func NewReader(r io.Reader) (*zstd.Decoder, error) {
+	return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(window))
 }

@@ -49,7 +49,15 @@ func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOption
 			_ = os.Remove(f.Name())
 		}
 	}()
-	written, err = writePacked(ctx, f, log, o, strings.HasSuffix(path, Compressed))
+	if strings.HasSuffix(path, Compressed) {
+		var frame io.WriteCloser
+		if frame, err = zstd.NewWriter(f); err == nil {
+			written, err = Write(ctx, frame, log, o)
+			err = errors.Join(err, frame.Close())
+		}
+	} else {
+		written, err = Write(ctx, f, log, o)
+	}
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return written, nil, err
 	}
@@ -64,18 +72,6 @@ func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOption
 		return written, nil, err
 	}
 	return written, heads, keyfile.SyncFolder(filepath.Dir(path))
-}
-
-func writePacked(ctx context.Context, w io.Writer, log Log, o eventlog.PruneOptions, compress bool) (Report, error) {
-	if !compress {
-		return Write(ctx, w, log, o)
-	}
-	frame, err := zstd.NewWriter(w)
-	if err != nil {
-		return Report{}, err
-	}
-	report, err := Write(ctx, frame, log, o)
-	return report, errors.Join(err, frame.Close())
 }
 
 // ReadFile is [Check] of a file. It also returns the runs in it.

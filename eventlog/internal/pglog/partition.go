@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	_ "embed"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -101,6 +103,9 @@ func (l *Log) MakePartitions(ctx context.Context, now time.Time, ahead int, dryR
 	return made, err
 }
 
+const becomeOwner = `SELECT set_config('role', pg_get_userbyid(relowner), true), set_config('lock_timeout', '5s', true),
+	set_config('enable_seqscan', 'on', true) FROM pg_class WHERE oid = 'eventlog_events'::regclass`
+
 // alter changes the tables as their owner. It does not wait long behind a long reader, because all others
 // would wait behind it.
 func (l *Log) alter(ctx context.Context, fn func(querier) error) error {
@@ -110,8 +115,7 @@ func (l *Log) alter(ctx context.Context, fn func(querier) error) error {
 	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
 		err := mustOwn(ctx, tx, "eventlog_events")
 		if err == nil {
-			_, err = tx.Exec(ctx, `SELECT set_config('role', pg_get_userbyid(relowner), true), set_config('lock_timeout', '5s', true),
-				set_config('enable_seqscan', 'on', true) FROM pg_class WHERE oid = 'eventlog_events'::regclass`)
+			_, err = tx.Exec(ctx, becomeOwner)
 		}
 		if err == nil {
 			err = lockTables(ctx, tx)
@@ -129,39 +133,41 @@ func (l *Log) MayDrop(ctx context.Context) error {
 	return cmp.Or(err, mustOwn(ctx, l.pool, "eventlog_events"))
 }
 
-// OpenRunError means that a partition was not dropped because a run in it has not ended.
-type OpenRunError struct{ Partition, RunID string }
-
-// Error names both.
-func (e *OpenRunError) Error() string {
-	return fmt.Sprintf("pglog: %s stays: run %q has not ended", e.Partition, e.RunID)
-}
-
-const ofPartition = " FROM run WHERE right(run_id, 26) >= $1 AND right(run_id, 26) < $2"
-
-// Extent returns how many runs a partition has, and how many events. If one of its runs has not ended, the
-// error is an [*OpenRunError].
-func (l *Log) Extent(ctx context.Context, p Partition) (report eventlog.PruneReport, err error) {
+// Extent returns how many runs a partition has, and how many events. A run that has not ended is an error. If
+// archived is not nil, so is a run that is not in it with the hash of its last event.
+func (l *Log) Extent(ctx context.Context, p Partition, archived map[string]canon.Hash) (report eventlog.PruneReport, err error) {
 	err = l.read(ctx, func(q eventlog.Querier) error {
-		report, err = extent(q, p)
+		report, err = extent(q, p, archived)
 		return err
 	})
 	return report, err
 }
 
-func extent(q eventlog.Querier, p Partition) (report eventlog.PruneReport, err error) {
-	const sql = "SELECT count(*), coalesce(sum(last_seq), 0)::bigint, min(run_id) FILTER (WHERE terminal = 0)" + ofPartition
-	open := ""
-	err = q.Query(sql, []any{p.FromULID, p.ToULID}, func(r eventlog.Row) error { return r.Scan(&report.Runs, &report.Events, &open) })
-	if err == nil && open != "" {
-		err = &OpenRunError{p.Name, open}
-	}
+func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (report eventlog.PruneReport, err error) {
+	const sql = "SELECT run_id, last_seq, head, terminal FROM run WHERE right(run_id, 26) >= $1 AND right(run_id, 26) < $2 ORDER BY terminal"
+	err = q.Query(sql, []any{p.FromULID, p.ToULID}, func(r eventlog.Row) error {
+		var id string
+		var last, terminal int64
+		var head []byte
+		if err := r.Scan(&id, &last, &head, &terminal); err != nil {
+			return err
+		}
+		report.Runs++
+		report.Events += last
+		has, in := archived[id]
+		switch {
+		case terminal == 0:
+			return fmt.Errorf("pglog: %s stays: run %q has not ended", p.Name, id)
+		case archived != nil && (!in || !bytes.Equal(has[:], head)):
+			return fmt.Errorf("pglog: %s stays: its archive does not have run %q as it is in the database", p.Name, id)
+		}
+		return nil
+	})
 	return report, err
 }
 
 // DropPartition removes the runs of a partition as PruneRuns does, and drops the partition, to which nothing
-// is written in the meantime. If archived is not nil, it must have each of these runs, with the hash of its
-// last event. The role must own the tables.
+// is written in the meantime. See Extent for the runs that keep it. The role must own the tables.
 func (l *Log) DropPartition(ctx context.Context, p Partition, why string, archived map[string]canon.Hash) (eventlog.PruneReport, error) {
 	o := eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID, Why: why}
 	return l.index.Remove(ctx, o, func(doomed, mark string, _, marking []any, report *eventlog.PruneReport) error {
@@ -171,25 +177,14 @@ func (l *Log) DropPartition(ctx context.Context, p Partition, why string, archiv
 		return l.alter(ctx, func(q querier) error {
 			_, err := q.Exec("LOCK TABLE " + p.Name + " IN SHARE MODE")
 			if err == nil {
-				_, err = extent(q, p)
-			}
-			if err == nil && archived != nil {
-				err = q.Query("SELECT run_id, head"+ofPartition, []any{p.FromULID, p.ToULID}, func(r eventlog.Row) error {
-					var id string
-					var head []byte
-					err := r.Scan(&id, &head)
-					if has, ok := archived[id]; err == nil && (!ok || string(has[:]) != string(head)) {
-						err = fmt.Errorf("%s stays: its archive does not have run %q as it is in the database", p.Name, id)
-					}
-					return err
-				})
+				_, err = extent(q, p, archived)
 			}
 			if err == nil {
 				err = q.Query(doomed+removeSQL, marking, dblog.ScanReport(report))
 			}
 			events := int64(0)
 			if err == nil {
-				err = q.Query("SELECT count(*) FROM "+p.Name, nil, func(r eventlog.Row) error { return r.Scan(&events) })
+				err = q.q.QueryRow(ctx, "SELECT count(*) FROM "+p.Name).Scan(&events)
 			}
 			if err == nil && events != report.Events {
 				err = fmt.Errorf("%s stays: it has %d events, of which the table run knows %d; hint: starling-host migrate", p.Name, events, report.Events)
