@@ -48,9 +48,9 @@ func DropPartitions(ctx context.Context, l *Server, r Retirement) (dropped []Dro
 			dropped = append(dropped, d)
 		case errors.As(e, &lost) && lost.Table == p.Name: // another host has dropped it
 		case err == nil:
-			err = e
+			err = fmt.Errorf("store: %s stays: %w", p.Name, e)
 		default:
-			err = fmt.Errorf("%w; %w", err, e)
+			err = fmt.Errorf("%w; %s stays: %w", err, p.Name, e)
 		}
 	}
 	return dropped, err
@@ -73,7 +73,7 @@ func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped,
 			err = writeCheckpoint(ctx, l, path+".note")
 		}
 		if err != nil {
-			return d, fmt.Errorf("store: %s stays: %s: %w", p.Name, d.Archive, err)
+			return d, fmt.Errorf("%s: %w", d.Archive, err)
 		}
 	}
 	d.PruneReport, err = l.DropPartition(ctx, p, r.Why, archived)

@@ -157,9 +157,9 @@ func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (re
 		has, in := archived[id]
 		switch {
 		case terminal == 0:
-			return fmt.Errorf("pglog: %s stays: run %q has not ended", p.Name, id)
+			return fmt.Errorf("pglog: run %q has not ended", id)
 		case archived != nil && (!in || !bytes.Equal(has[:], head)):
-			return fmt.Errorf("pglog: %s stays: its archive does not have run %q as it is in the database", p.Name, id)
+			return fmt.Errorf("pglog: its archive does not have run %q as it is in the database", id)
 		}
 		return nil
 	})
@@ -187,7 +187,7 @@ func (l *Log) DropPartition(ctx context.Context, p Partition, why string, archiv
 				err = q.q.QueryRow(ctx, "SELECT count(*) FROM "+p.Name).Scan(&events)
 			}
 			if err == nil && events != report.Events {
-				err = fmt.Errorf("%s stays: it has %d events, of which the table run knows %d; hint: starling-host migrate", p.Name, events, report.Events)
+				err = fmt.Errorf("it has %d events, of which the table run knows %d; hint: starling-host migrate", events, report.Events)
 			}
 			if err == nil {
 				_, err = q.Exec("DROP TABLE " + p.Name)
