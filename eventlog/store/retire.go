@@ -81,7 +81,7 @@ func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped,
 }
 
 // archiveSuffix ends the names of the archives of what is removed.
-const archiveSuffix = ".ndjson" + archive.Compressed
+const archiveSuffix = ".ndjson.zst"
 
 // writeCheckpoint writes the newest checkpoint of a database to a file, if it is sealed.
 func writeCheckpoint(ctx context.Context, l Database, path string) error {

@@ -301,7 +301,7 @@ func TestOldRunsAreArchivedAndPruned(t *testing.T) {
 		t.Errorf("again: %+v, %v", report, err)
 	}
 	files := must[[]string](t)(filepath.Glob(filepath.Join(r.ArchiveTo, "*")))
-	if len(files) != 1 || !strings.HasSuffix(files[0], ".ndjson"+store.CompressedArchive) {
+	if len(files) != 1 || !strings.HasSuffix(files[0], ".ndjson.zst") {
 		t.Fatal(files)
 	}
 	f := must[*os.File](t)(os.Open(files[0]))

@@ -184,11 +184,8 @@ type (
 	ArchiveError   = archive.Error
 )
 
-// CompressedArchive is the end of the names of compressed archives.
-const CompressedArchive = archive.Compressed
-
-// WriteArchiveFile is [WriteArchive] to a new file. It gets its name when it is on the disk and was read
-// back with the same content.
+// WriteArchiveFile is [WriteArchive] to a new file, compressed if its name ends in .zst. It gets its name when it
+// is on the disk and was read back with the same content.
 func WriteArchiveFile(ctx context.Context, path string, log ArchiveLog, o eventlog.PruneOptions) (ArchiveReport, error) {
 	report, _, err := archive.WriteFile(ctx, log, path, o)
 	return report, err

@@ -17,9 +17,6 @@ import (
 	"github.com/starling-host/starling/internal/zstd"
 )
 
-// Compressed is the end of the names of archives that are compressed.
-const Compressed = ".zst"
-
 // Heads are the hashes of the last events of runs, by the ids of the runs.
 type Heads map[string]canon.Hash
 
@@ -30,7 +27,7 @@ func (h Heads) end(last event.Event) error {
 	return nil
 }
 
-// WriteFile is [Write] to a new file, which only its owner may read. The file gets its name when it is on
+// WriteFile is [Write] to a new file, which only its owner may read. It is compressed if its name ends in .zst. The file gets its name when it is on
 // the disk and was read back with the same content; if the process dies before, a file remains whose name
 // ends in .part.
 func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOptions) (written Report, heads Heads, err error) {
@@ -49,7 +46,7 @@ func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOption
 			_ = os.Remove(f.Name())
 		}
 	}()
-	if strings.HasSuffix(path, Compressed) {
+	if strings.HasSuffix(path, ".zst") {
 		var frame io.WriteCloser
 		if frame, err = zstd.NewWriter(f); err == nil {
 			written, err = Write(ctx, frame, log, o)
