@@ -285,6 +285,7 @@ const (
 	plainWarning          = "01000"
 	uniqueViolation       = "23505"
 	foreignKeyViolation   = "23503"
+	checkViolation        = "23514" // also of a row on its way to a partition that it no longer belongs to
 	serializationFailure  = "40001"
 	deadlockDetected      = "40P01"
 	readOnlyTransaction   = "25006"
@@ -402,7 +403,7 @@ func orUnavailable(err error) error {
 // one not yet promoted. An error of this program, such as a value that it cannot read, is not transient.
 func isTransient(err error) bool {
 	switch c := code(err); {
-	case c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable:
+	case c == readOnlyTransaction, c == tooManyConnections, c == lockNotAvailable, c == checkViolation:
 		return true
 	case errors.Is(err, errNotWaited):
 		return true

@@ -144,3 +144,31 @@ func TestAPartitionedLog(t *testing.T) {
 	}
 	logtest.Run(t, func(t testing.TB) eventlog.EventLog { return openAt(t, partitioned(t), Options{}) })
 }
+
+// TestAMonthIsMadeUnderAWriter makes the partition of a month while a host appends to a run of that month: the events
+// were on their way to the partition of all other runs, which the server then refuses.
+func TestAMonthIsMadeUnderAWriter(t *testing.T) {
+	t.Parallel()
+	dsn := partitioned(t)
+	l, conn, events := openAt(t, dsn, Options{}), connectTo(t, dsn), logtest.Finished("b/"+inMarch, 3)
+	storeAll(t, l, events[0])
+	execute(t, conn, "BEGIN; "+strings.NewReplacer(":partition", "eventlog_events_2026_03", ":from", inMarch[:10], ":to", "01MZZZZZZZ").Replace(makeMonth))
+	for _, e := range events[1:] {
+		if err := l.Append(t.Context(), e.RunID, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const waiting = "SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+	for is := false; !is; {
+		if err := connectTo(t, dsn).QueryRow(t.Context(), waiting).Scan(&is); err != nil {
+			t.Fatal(err)
+		}
+	}
+	execute(t, conn, "COMMIT")
+	if err := l.Sync(t.Context(), events[0].RunID); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := eventlog.CheckRun(t.Context(), l, events[0].RunID, eventlog.CheckOptions{Strict: true}); err != nil || r.Events != 7 {
+		t.Error(r, err)
+	}
+}
