@@ -157,9 +157,9 @@ func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (re
 		has, in := archived[id]
 		switch {
 		case terminal == 0:
-			return fmt.Errorf("pglog: run %q has not ended", id)
+			return fmt.Errorf("run %q has not ended", id)
 		case archived != nil && (!in || !bytes.Equal(has[:], head)):
-			return fmt.Errorf("pglog: its archive does not have run %q as it is in the database", id)
+			return fmt.Errorf("its archive does not have run %q as it is in the database", id)
 		}
 		return nil
 	})
