@@ -54,6 +54,11 @@ type TableSet struct {
 	Tables []string // the names of the tables after the last step, for granting rights
 	Steps  []string
 
+	// Added is how many of the last steps a program that lacks them can work beside. It is for
+	// steps that a release has first: hosts of the release before then share the database. The next
+	// release may need them.
+	Added int
+
 	// Retention has the rights that a role needs to prune, such as "SELECT, DELETE", by
 	// table. A host, which prunes as well, has all rights on all of them.
 	Retention map[string]string

@@ -102,6 +102,27 @@ func tables(t *testing.T, log eventlog.EventLog) {
 	if err := tr.CreateTables(t.Context(), eventlog.TableSet{Name: "No; name"}); err == nil {
 		t.Error("a name that is none was taken")
 	}
+
+	// A program works beside one that has added a step, until the step is needed.
+	const third = "CREATE TABLE logtest_c (n BIGINT)"
+	before, now, later := set(first, second), set(first, second, third), set(first, second, third, "CREATE TABLE logtest_d (n BIGINT)")
+	now.Added = 1
+	for _, s := range []eventlog.TableSet{now, before, now} {
+		if err := tr.CreateTables(t.Context(), s); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := tr.TableSteps(t.Context(), s); err != nil || n != len(s.Steps) {
+			t.Errorf("%d steps, %v", n, err)
+		}
+	}
+	if err := tr.CreateTables(t.Context(), later); err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range []eventlog.TableSet{before, now} {
+		if err := tr.CreateTables(t.Context(), s); !errors.Is(err, eventlog.ErrSchemaTooNew) {
+			t.Errorf("a program that knows %d of four steps: %v", len(s.Steps), err)
+		}
+	}
 }
 
 func tableValues(t *testing.T, log eventlog.EventLog) {

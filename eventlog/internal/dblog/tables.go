@@ -26,13 +26,21 @@ func Missing(ctx context.Context, db eventlog.Transactor, name string, set event
 	return taken < len(set.Steps), err
 }
 
+// Expanded is what follows the name of a set in table_set where a second row counts all of its steps.
+// The row of the name alone then counts those that a program must know.
+const Expanded = "_expanded"
+
 // StepsTaken returns how many steps of the set the database has.
 func StepsTaken(q eventlog.Querier, set eventlog.TableSet) (int, error) {
 	n, err := integer(q, "SELECT steps FROM table_set WHERE name = $1", set.Name)
-	if err == nil && n > int64(len(set.Steps)) {
-		err = fmt.Errorf("%w: the tables %q are at step %d, this program knows %d", eventlog.ErrSchemaTooNew, set.Name, n, len(set.Steps))
+	if err != nil {
+		return 0, err
 	}
-	return int(n), err
+	if n > int64(len(set.Steps)) {
+		return int(n), fmt.Errorf("%w: the tables %q are at step %d, this program knows %d", eventlog.ErrSchemaTooNew, set.Name, n, len(set.Steps))
+	}
+	all, err := integer(q, "SELECT steps FROM table_set WHERE name = $1", set.Name+Expanded)
+	return min(int(max(n, all)), len(set.Steps)), err
 }
 
 // TakeSteps takes the steps that are missing. do runs one.
@@ -47,7 +55,10 @@ func TakeSteps(tx Execer, set eventlog.TableSet, do func(statements string) erro
 		}
 	}
 	const record = "INSERT INTO table_set (name, steps) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET steps = excluded.steps"
-	_, err = tx.Exec(record, set.Name, int64(len(set.Steps)))
+	_, err = tx.Exec(record, set.Name, int64(len(set.Steps)-set.Added))
+	if err == nil && set.Added > 0 {
+		_, err = tx.Exec(record, set.Name+Expanded, int64(len(set.Steps)))
+	}
 	return err
 }
 

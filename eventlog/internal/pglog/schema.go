@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 	// which raises the other. The first programs knew the row layoutSet alone, at their own layout.
 	layoutVersion = 2
 	layoutSet     = "eventlog"
-	expandedSet   = "eventlog_expanded"
+	expandedSet   = layoutSet + dblog.Expanded
 
 	// uncountedLayout lacks the columns bytes and counted of the table run.
 	uncountedLayout = 1
