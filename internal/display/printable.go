@@ -37,6 +37,16 @@ func Invisible(r rune) bool {
 	return r != '\n' && r != '\t' && (r == utf8.RuneError || unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co))
 }
 
+// WithoutInvisible returns s without [Invisible] characters.
+func WithoutInvisible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if Invisible(r) {
+			return -1
+		}
+		return r
+	}, s)
+}
+
 // Clip shortens a text of more than most bytes, between characters.
 func Clip(s string, most int) string {
 	if len(s) <= most {

@@ -428,12 +428,7 @@ func (d docs) of(iface, name string) string {
 // reader does not see. It is cut to 4,000 bytes.
 func plain(s string) string {
 	const most = 4_000
-	s = strings.Map(func(r rune) rune {
-		if display.Invisible(r) {
-			return -1
-		}
-		return r
-	}, s)
+	s = display.WithoutInvisible(s)
 	return strings.TrimSpace(strings.ToValidUTF8(s[:min(len(s), most)], ""))
 }
 

@@ -52,8 +52,7 @@ func asking(v View, call mcp.ToolHandler) mcp.ToolHandler {
 			default:
 			}
 			q.waiting[state] = waitingCall{c, asked}
-			request := canon.Join(members{"method": canon.Quote(asked.method), "params": canon.Join(canon.Split(asked.params))})
-			asks := members{"inputRequests": canon.Join(members{confirm: request}), "requestState": canon.Quote(state), "resultType": canon.Quote("input_required")}
+			asks := members{"inputRequests": canon.Join(members{confirm: asked.request()}), "requestState": canon.Quote(state), "resultType": canon.Quote("input_required")}
 			return &mcp.CallToolResult{Content: []mcp.Content{}, Meta: mcp.Meta{asksKey: json.RawMessage(canon.Join(asks))}}, nil
 		}
 	}
@@ -123,6 +122,23 @@ type question struct {
 	answer chan json.RawMessage
 }
 
+// request is the question as the result of a request has it.
+func (q question) request() json.RawMessage {
+	return canon.Join(members{"method": canon.Quote(q.method), "params": canon.Join(canon.Split(q.params))})
+}
+
+// wait waits for the answer. When it is late, the question counts as closed by the user.
+func (q question) wait(ctx context.Context, late <-chan time.Time) (json.RawMessage, error) {
+	select {
+	case given := <-q.answer:
+		return given, nil
+	case <-late:
+		return closed, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
 // enter begins a call, or takes the call that waits for the answer of a request.
 func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, takes bool, call mcp.ToolHandler) (*askedCall, error) {
 	if state := r.Params.RequestState; state != "" {
@@ -159,23 +175,15 @@ func (q *questions) enter(ctx context.Context, r *mcp.CallToolRequest, takes boo
 // ask asks with the result of the request that the client waits for. A client that went away after an
 // earlier question has none: then, too, the question counts as closed by the user after a while.
 func (c *askedCall) ask(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
-	answer, late := make(chan json.RawMessage, 1), time.NewTimer(answerTime)
-	defer late.Stop()
+	q, late := question{method, params, make(chan json.RawMessage, 1)}, time.After(answerTime)
 	select {
-	case c.asked <- question{method, params, answer}:
-	case <-late.C:
+	case c.asked <- q:
+	case <-late:
 		return closed, nil
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	select {
-	case given := <-answer:
-		return given, nil
-	case <-late.C:
-		return closed, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return q.wait(ctx, late)
 }
 
 // allow is the member of an answer to a question that does not show all.

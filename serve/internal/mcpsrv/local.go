@@ -186,11 +186,10 @@ const serversKey = "io.github.starling-host/servers"
 
 // greets adds to a greeting what the other servers can do and say.
 func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
-	doc, err := json.Marshal(ours)
+	said, err := membersOf(ours)
 	if err != nil {
 		return nil, err
 	}
-	said := canon.Split(doc)
 	if _, sessionless := ours.(*mcp.DiscoverResult); sessionless { // which the SDK adds to its own results
 		said["resultType"] = canon.Quote("complete")
 	}
@@ -221,9 +220,7 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 		said["instructions"] = canon.Quote(instructions)
 	}
 	if said["capabilities"] = canon.Join(able); len(servers) > 0 {
-		meta := canon.Split(said["_meta"])
-		meta[serversKey] = canon.Join(servers)
-		said["_meta"] = canon.Join(meta)
+		set(said, canon.Join(servers), "_meta", serversKey)
 	}
 	return rawResult{ours, canon.Join(said)}, nil
 }

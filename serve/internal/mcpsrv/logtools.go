@@ -239,7 +239,7 @@ type match struct {
 }
 
 func searchRuns(ctx context.Context, v eventview.View, in searchArgs) (searchResult, error) {
-	wanted, err := newWanted(in)
+	wants, err := wanted(in)
 	if err != nil {
 		return searchResult{}, err
 	}
@@ -252,7 +252,7 @@ func searchRuns(ctx context.Context, v eventview.View, in searchArgs) (searchRes
 		if out.ScanCapped || out.Capped {
 			break
 		}
-		err := out.search(ctx, v, run.RunID, in, wanted)
+		err := out.search(ctx, v, run.RunID, in, wants)
 		switch {
 		case errors.Is(err, eventlog.ErrLogCorrupt), eventview.Unreadable(err) != "": // which does not concern the others
 			out.RunsUnreadable++
@@ -264,7 +264,7 @@ func searchRuns(ctx context.Context, v eventview.View, in searchArgs) (searchRes
 }
 
 // search adds the matches in one run.
-func (r *searchResult) search(ctx context.Context, v eventview.View, id string, in searchArgs, wanted wanted) error {
+func (r *searchResult) search(ctx context.Context, v eventview.View, id string, in searchArgs, wants func(event.Event) bool) error {
 	r.RunsExamined++
 	for ev, err := range v.Events(ctx, id, 0) {
 		if err != nil {
@@ -275,7 +275,7 @@ func (r *searchResult) search(ctx context.Context, v eventview.View, id string, 
 			return nil
 		}
 		r.EventsExamined++
-		if !wanted.match(ev) {
+		if !wants(ev) {
 			continue
 		}
 		if len(r.Matches) == in.Limit {
@@ -287,36 +287,24 @@ func (r *searchResult) search(ctx context.Context, v eventview.View, id string, 
 	return nil
 }
 
-// wanted is a search's criteria.
-type wanted struct {
-	kind event.Kind // zero for any
-	text string     // lower case; empty for any
-}
-
-func newWanted(in searchArgs) (wanted, error) {
-	if in.Kind == "" && in.Query == "" {
-		return wanted{}, &mistake{"query or kind is required"}
+// wanted returns whether an event meets the criteria of a search.
+func wanted(in searchArgs) (func(ev event.Event) bool, error) {
+	kind := event.KindRunStarted
+	for in.Kind != "" && kind.Valid() && kind.String() != in.Kind {
+		kind++
 	}
-	w := wanted{text: eventlog.LowerASCII(in.Query)}
-	if in.Kind == "" {
-		return w, nil
+	switch {
+	case in.Kind == "" && in.Query == "":
+		return nil, &mistake{"query or kind is required"}
+	case !kind.Valid():
+		return nil, &mistake{"unknown kind; a valid one is ToolCallFailed"}
 	}
-	for k := event.KindRunStarted; k.Valid(); k++ {
-		if k.String() == in.Kind {
-			w.kind = k
-			return w, nil
+	query := eventlog.LowerASCII(in.Query)
+	return func(ev event.Event) bool {
+		if in.Kind != "" && ev.Kind != kind || query == "" {
+			return ev.Kind == kind
 		}
-	}
-	return w, &mistake{"unknown kind; a valid one is ToolCallFailed"}
-}
-
-func (w wanted) match(ev event.Event) bool {
-	if w.kind != 0 && ev.Kind != w.kind {
-		return false
-	}
-	if w.text == "" {
-		return true
-	}
-	doc, err := canon.Render(ev.Payload)
-	return err == nil && strings.Contains(eventlog.LowerASCII(string(doc)), w.text)
+		doc, err := canon.Render(ev.Payload)
+		return err == nil && strings.Contains(eventlog.LowerASCII(string(doc)), query)
+	}, nil
 }

@@ -161,18 +161,18 @@ func describe(ctx context.Context, v eventview.View, run *span.Run, s eventlog.R
 	if doc.Map(severalLines); len(doc.Result) > maxEvent {
 		doc.FinalText, doc.Result = string(doc.Result), nil
 	}
-	doc.FinalText, doc.Log = bounded(doc.FinalText, maxEvent), bounded(doc.Log, maxEvent)
+	doc.FinalText, doc.Log = display.Clip(doc.FinalText, maxEvent), display.Clip(doc.Log, maxEvent)
 	return v.Describe(ctx, doc)[0]
 }
 
 // severalLines returns a text from a run as a printable one of bounded length.
 func severalLines(text string) string {
-	return display.Shorten(display.Printable(bounded(text, 4*maxGoal)), maxGoal)
+	return display.Shorten(display.Printable(display.Clip(text, 4*maxGoal)), maxGoal)
 }
 
 // oneLine returns a text from a run as one printable line of bounded length.
 func oneLine(text string) string {
-	return display.Shorten(display.Printable(bounded(text, 4*maxFacts)), maxFacts)
+	return display.Shorten(display.Printable(display.Clip(text, 4*maxFacts)), maxFacts)
 }
 
 func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents, error) {

@@ -141,21 +141,16 @@ func (t *tasks) offering(next mcp.MethodHandler) mcp.MethodHandler {
 		if err != nil || !ok || method != "initialize" && method != "server/discover" && (method != "tools/list" || isSessionless(session)) {
 			return result, err
 		}
-		doc, err := json.Marshal(result)
+		all, err := membersOf(result)
 		if err != nil {
 			return nil, err
 		}
-		all := canon.Split(doc)
-		able := canon.Split(all["capabilities"])
 		switch method {
 		case "initialize":
-			able["tasks"] = json.RawMessage(`{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}}`)
-			all["capabilities"] = canon.Join(able)
+			set(all, json.RawMessage(`{"cancel":{},"list":{},"requests":{"tools":{"call":{}}}}`), "capabilities", "tasks")
 		case "server/discover":
-			extensions := canon.Split(able["extensions"])
-			extensions[tasksExtension] = json.RawMessage("{}")
-			able["extensions"] = canon.Join(extensions)
-			all["capabilities"], all["resultType"] = canon.Join(able), canon.Quote("complete")
+			set(all, json.RawMessage("{}"), "capabilities", "extensions", tasksExtension)
+			all["resultType"] = canon.Quote("complete")
 		default:
 			tools, err := t.view.Tools.List(ctx)
 			if err != nil {
@@ -340,7 +335,7 @@ func (t *tasks) get(ctx context.Context, decides bool, p *taskParams) (members, 
 			asked := members{}
 			t.mu.Lock()
 			for key, q := range t.asked[p.TaskID] {
-				asked[key] = canon.Join(members{"method": canon.Quote(q.method), "params": canon.Join(canon.Split(q.params))})
+				asked[key] = q.request()
 			}
 			t.mu.Unlock()
 			said["inputRequests"] = canon.Join(asked)
@@ -378,10 +373,7 @@ func (t *tasks) result(ctx context.Context, _ bool, p *taskParams) (members, err
 		if err != nil {
 			return nil, err
 		}
-		meta := canon.Split(result["_meta"])
-		meta[relatedTask] = canon.Join(members{"taskId": canon.Quote(o.RunID)})
-		result["_meta"] = canon.Join(meta)
-		return result, nil
+		return set(result, canon.Join(members{"taskId": canon.Quote(o.RunID)}), "_meta", relatedTask), nil
 	}
 }
 
@@ -468,20 +460,10 @@ func (t *tasks) ask(ctx context.Context, s *mcp.ServerSession, id, method string
 		}
 	}()
 	if !isSessionless(s) {
-		said := canon.Split(params)
-		meta := canon.Split(said["_meta"])
-		meta[relatedTask] = canon.Join(members{"taskId": canon.Quote(id)})
-		said["_meta"] = canon.Join(meta)
-		return t.view.wire.ask(ctx, s, method, canon.Join(said))
+		params = canon.Join(set(canon.Split(params), canon.Join(members{"taskId": canon.Quote(id)}), "_meta", relatedTask))
+		return t.view.wire.ask(ctx, s, method, params)
 	}
-	select {
-	case given := <-q.answer:
-		return given, nil
-	case <-time.After(answerTime):
-		return closed, nil
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	return q.wait(ctx, time.After(answerTime))
 }
 
 // theirs passes on what is said of a task of another server. What such a task ends with, and its
@@ -510,10 +492,9 @@ func (t *tasks) theirs(ctx context.Context, s *mcp.ServerSession, method string,
 	if err != nil {
 		return nil, err
 	}
-	doc, err := json.Marshal(result)
-	return canon.Split(doc), err
+	return membersOf(result)
 }
 
 func noTask(id string) error {
-	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("there is no task %.100q", plain(id))}
+	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: fmt.Sprintf("there is no task %.100q", display.WithoutInvisible(id))}
 }

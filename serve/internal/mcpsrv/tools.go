@@ -12,8 +12,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -66,7 +64,7 @@ func addTool(server *mcp.Server, v View, t Tool, log *slog.Logger) (err error) {
 	}
 	open := !t.Closed
 	presented := &mcp.Tool{
-		Name: t.Name, Title: bounded(plain(t.Title), maxToolName), Description: bounded(plain(t.Description), maxDescription) + plain(t.Declarations), InputSchema: t.InputSchema,
+		Name: t.Name, Title: display.Clip(display.WithoutInvisible(t.Title), maxToolName), Description: display.Clip(display.WithoutInvisible(t.Description), maxDescription) + display.WithoutInvisible(t.Declarations), InputSchema: t.InputSchema,
 		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
 	}
 	if tool.IsObjectSchema(t.OutputSchema) {
@@ -144,10 +142,10 @@ func callerOf(ctx context.Context, r *mcp.CallToolRequest, local bool) (context.
 		}
 	}
 	if client := r.ClientInfo(); client != nil {
-		c.Client, c.Version = bounded(plain(client.Name), maxToolName), bounded(plain(client.Version), maxToolName)
+		c.Client, c.Version = display.Clip(display.WithoutInvisible(client.Name), maxToolName), display.Clip(display.WithoutInvisible(client.Version), maxToolName)
 	}
 	if trace, ok := r.Params.Meta["traceparent"].(string); ok {
-		c.TraceParent = bounded(plain(trace), maxToolName)
+		c.TraceParent = display.Clip(display.WithoutInvisible(trace), maxToolName)
 	}
 	if local {
 		c.Session = r.Session.ID()
@@ -402,30 +400,5 @@ func text(output json.RawMessage) string {
 }
 
 func failed(why string) *mcp.CallToolResult {
-	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: bounded(plain(why), maxError)}}}
-}
-
-// plain returns s without invisible characters: controls other than line breaks
-// and tabs, format characters that reorder text, and the tags that spell hidden
-// words.
-func plain(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r != '\n' && r != '\t' && unicode.Is(unicode.C, r) {
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\uFFFD"))
-}
-
-// bounded cuts a text at a number of bytes, between characters.
-func bounded(s string, n int) string {
-	const cut = "..."
-	if len(s) <= n {
-		return s
-	}
-	n -= len(cut)
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + cut
+	return &mcp.CallToolResult{IsError: true, Content: []mcp.Content{&mcp.TextContent{Text: display.Clip(display.WithoutInvisible(why), maxError)}}}
 }

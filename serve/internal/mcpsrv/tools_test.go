@@ -162,7 +162,7 @@ func TestMCPDescriptorsThatDeceive(t *testing.T) {
 		t.Errorf("listed: %v", listed)
 	}
 	got := listed["hidden"].Description
-	if len(got) > 4096 || !strings.HasPrefix(got, "adds numbers<IMPORTANT>[8mé") || !strings.HasSuffix(got, "é...") {
+	if len(got) > 4096+len("...") || !strings.HasPrefix(got, "adds numbers<IMPORTANT>[8mé") || !strings.HasSuffix(got, "é...") {
 		t.Errorf("the description is %q", got)
 	}
 }

@@ -62,6 +62,21 @@ func oddID(id json.RawMessage) bool {
 // members are those of a JSON object, as they were written.
 type members = map[string]json.RawMessage
 
+// membersOf returns those of a value that JSON describes as an object.
+func membersOf(v any) (members, error) {
+	doc, err := json.Marshal(v)
+	return canon.Split(doc), err
+}
+
+// set sets a member, of members of members, and returns the members.
+func set(of members, value json.RawMessage, path ...string) members {
+	if len(path) > 1 {
+		value = canon.Join(set(canon.Split(of[path[0]]), value, path[1:]...))
+	}
+	of[path[0]] = value
+	return of
+}
+
 // incoming returns the message for the SDK in place of the client's.
 func (w *wire) incoming(session string, data []byte) []byte {
 	if trimmed := bytes.TrimSpace(data); len(trimmed) > 0 && trimmed[0] == '[' { // a batch of the earlier protocol
@@ -80,18 +95,16 @@ func (w *wire) incoming(session string, data []byte) []byte {
 			m["id"] = canon.Quote(idKey + string(m["id"]))
 			data = canon.Join(m)
 		}
-		params := canon.Split(m["params"])
-		if id := params["requestId"]; string(m["method"]) == `"notifications/cancelled"` && oddID(id) {
-			params["requestId"] = canon.Quote(idKey + string(id))
-		}
-		if text := bytes.TrimSpace(m["params"]); len(text) > 0 && text[0] != '{' && string(text) != "null" { // the SDK refuses it
+		written := bytes.TrimSpace(m["params"])
+		if len(written) > 0 && written[0] != '{' && string(written) != "null" { // the SDK refuses it
 			return data
 		}
-		meta := canon.Split(params["_meta"])
-		meta[paramsKey] = canon.Quote(string(m["params"]))
-		params["_meta"] = canon.Join(meta)
-		m["params"] = canon.Join(params)
-		return canon.Join(m)
+		if string(m["method"]) == `"notifications/cancelled"` {
+			if id := canon.Split(written)["requestId"]; oddID(id) {
+				set(m, canon.Quote(idKey+string(id)), "params", "requestId")
+			}
+		}
+		return canon.Join(set(m, canon.Quote(string(written)), "params", "_meta", paramsKey))
 	}
 	w.mu.Lock()
 	asked := w.asked[session+" "+string(m["id"])]

@@ -196,13 +196,7 @@ func isTrue(n *config.Node) bool { return n != nil && n.Value() == true }
 
 // plain returns a text for a model: without invisible characters, and not too long.
 func plain(n *config.Node, most int) string {
-	s := strings.Map(func(r rune) rune {
-		if display.Invisible(r) {
-			return -1
-		}
-		return r
-	}, text(n))
-	return display.Clip(strings.TrimSpace(s), most)
+	return display.Clip(strings.TrimSpace(display.WithoutInvisible(text(n))), most)
 }
 
 // quotedText returns a text for a docstring or a heading.
