@@ -3,7 +3,6 @@ package starling
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"os"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -31,8 +30,9 @@ type ServerOptions struct {
 // like tools of modules, and each call is a recorded run. A replay takes the answers from
 // the log and needs no server. [DB.Close] closes it.
 type Server struct {
+	*mcptool.Client
+
 	db     *DB
-	client *mcptool.Client
 	policy *policy.Policy
 	most   uint64
 }
@@ -44,62 +44,35 @@ func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{db: db, client: client, policy: o.Policy, most: cmp.Or(o.MaxInput, 4<<20)}
+	s := &Server{Client: client, db: db, policy: o.Policy, most: cmp.Or(o.MaxInput, 4<<20)}
 	db.opened(s, func() { client.Close() })
 	return s, nil
 }
 
 // Tools returns the tools that the server last listed, sorted by name.
 func (s *Server) Tools() (all []*Tool) {
-	for _, t := range s.client.Tools() {
+	for _, t := range s.Client.Tools() {
 		said := t.(interface{ Definition() mcptool.Definition }).Definition()
 		all = append(all, &Tool{Tool: t, db: s.db, said: &said, policy: s.policy, most: s.most})
 	}
 	return all
 }
 
-// Greeting returns what the server says of itself.
-func (s *Server) Greeting() mcptool.Greeting { return s.client.Greeting() }
-
-// Request sends a request that is not recorded, and returns the result as the server wrote it. An
-// error of the server is a [*jsonrpc.Error].
-func (s *Server) Request(ctx context.Context, method string, params json.RawMessage) (json.RawMessage, error) {
-	return s.client.Request(ctx, method, params)
-}
-
-// Notify sends a notification.
-func (s *Server) Notify(ctx context.Context, method string, params json.RawMessage) error {
-	return s.client.Notify(ctx, method, params)
-}
-
 // Offers reports whether the server has "resources", "prompts" or "tasks", as a capability or as an
 // extension of the protocol.
 func (s *Server) Offers(what string) bool {
-	able := s.client.Greeting().Capabilities
+	able := s.Greeting().Capabilities
 	return able[what] != nil || canon.Split(able["extensions"])["io.modelcontextprotocol/"+what] != nil
-}
-
-// List returns the items of the list method "resources/list", "resources/templates/list" or
-// "prompts/list", as the server wrote them.
-func (s *Server) List(ctx context.Context, method string) ([]json.RawMessage, error) {
-	return s.client.List(ctx, method)
 }
 
 // Method returns a tool that sends the request "resources/read", "prompts/get" or one about a task, with
 // its input as parameters. Tools does not list it.
 func (s *Server) Method(method string) *Tool {
-	return &Tool{Tool: s.client.Method(method), db: s.db, said: &mcptool.Definition{Name: method}, policy: s.policy, most: s.most}
+	return &Tool{Tool: s.Client.Method(method), db: s.db, said: &mcptool.Definition{Name: method}, policy: s.policy, most: s.most}
 }
 
-// Refused returns the listed tools that cannot be called, and why.
-func (s *Server) Refused() []mcptool.Refusal { return s.client.Refused() }
-
 // Instructions returns the server's instructions for the use of its tools.
-func (s *Server) Instructions() string { return s.client.Greeting().Instructions }
-
-// LastWords returns the end of the server's output beside its messages, such as on standard
-// error, without secrets.
-func (s *Server) LastWords() string { return s.client.LastWords() }
+func (s *Server) Instructions() string { return s.Greeting().Instructions }
 
 // Close ends the connection, calls in flight, and the server if Connect started it.
 func (s *Server) Close() { s.db.closeOne(s) }
