@@ -33,21 +33,17 @@ func (a *app) agentCommand() *cobra.Command {
 
 func (a *app) agentRunCommand() *cobra.Command {
 	var f agentFlags
-	cmd := &cobra.Command{
-		Use:   "run FILE GOAL",
-		Short: "run an agent and record what it does",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			goal, err := a.readInput(cmd.Context(), args[1], maxGoal)
-			if err != nil {
-				return err
-			}
-			f.file = args[0]
-			if len(bytes.TrimSpace(goal)) == 0 {
-				return usagef(cmd.CommandPath()+" --help", "the goal is empty")
-			}
-			return a.agentRun(cmd.Context(), strings.TrimSuffix(string(goal), "\n"), f)
-		},
-	}
+	cmd := subcommand("run FILE GOAL", "run an agent and record what it does", func(cmd *cobra.Command, args []string) error {
+		goal, err := a.readInput(cmd.Context(), args[1], maxGoal)
+		if err != nil {
+			return err
+		}
+		f.file = args[0]
+		if len(bytes.TrimSpace(goal)) == 0 {
+			return usagef(cmd.CommandPath()+" --help", "the goal is empty")
+		}
+		return a.agentRun(cmd.Context(), strings.TrimSuffix(string(goal), "\n"), f)
+	})
 	cmd.Flags().StringVar(&f.database, "db", defaultDatabase, "`PATH` of the database, created with mode 0600")
 	a.agentFlagsOf(cmd, &f)
 	return cmd
@@ -55,18 +51,14 @@ func (a *app) agentRunCommand() *cobra.Command {
 
 func (a *app) agentResumeCommand() *cobra.Command {
 	var f agentFlags
-	cmd := &cobra.Command{
-		Use:   "resume [DB] RUN [MESSAGE]",
-		Short: "resume a run whose process died",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			f.database = args[0]
-			message := ""
-			if len(args) == 3 {
-				message = args[2]
-			}
-			return a.agentResume(cmd.Context(), args[1], message, f)
-		},
-	}
+	cmd := subcommand("resume [DB] RUN [MESSAGE]", "resume a run whose process died", func(cmd *cobra.Command, args []string) error {
+		f.database = args[0]
+		message := ""
+		if len(args) == 3 {
+			message = args[2]
+		}
+		return a.agentResume(cmd.Context(), args[1], message, f)
+	})
 	cmd.Flags().StringVar(&f.file, "agent", "agent.yaml", "`FILE` of the agent that started the run")
 	cmd.Flags().BoolVar(&f.noReissue, "no-reissue", false, "do not resume a run that has calls without an outcome")
 	a.agentFlagsOf(cmd, &f)

@@ -22,21 +22,15 @@ func (a *app) archiveCommand() *cobra.Command {
 	var s selection
 	var f readFlags
 	var check bool
-	cmd := &cobra.Command{
-		Use:   "archive [DB] FILE",
-		Short: "write runs to a file, or check an archive",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case check && cmd.Flags().NFlag() > 1:
-				return usagef("", "--check takes no other flags")
-			case check:
-				return a.checkArchive(cmd.Context(), args[0])
-			}
-			return a.archive(cmd.Context(), args[0], args[1], s, f)
-		},
-	}
-	s.addTo(cmd)
-	f.add(cmd)
+	cmd := subcommand("archive [DB] FILE", "write runs to a file, or check an archive", func(cmd *cobra.Command, args []string) error {
+		switch {
+		case check && cmd.Flags().NFlag() > 1:
+			return usagef("", "--check takes no other flags")
+		case check:
+			return a.checkArchive(cmd.Context(), args[0])
+		}
+		return a.archive(cmd.Context(), args[0], args[1], s, f)
+	}, s.addTo, f.add)
 	cmd.Flags().BoolVar(&check, "check", false, "check the archive FILE")
 	return cmd
 }

@@ -15,51 +15,43 @@ import (
 )
 
 func (a *app) backupCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "backup [DB] FILE",
-		Short: "copy a database that may be in use",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			ctx, src, dst := cmd.Context(), args[0], args[1]
-			if err := mustBeFile(src, "pg_dump"); err != nil {
-				return err
-			}
-			log, err := openDatabase(ctx, src) // which says best why it cannot be read
-			if err != nil {
-				return err
-			}
-			defer log.Close()
-			report, err := store.Backup(ctx, src, dst)
-			if err != nil {
-				return copyFailed(ctx, dst, err)
-			}
-			return a.stdout.Printf("copied %s, %s, to %s\n", display.Plural(report.Runs, "run"), display.Size(uint64(report.Bytes)), dst)
-		},
-	}
+	return subcommand("backup [DB] FILE", "copy a database that may be in use", func(cmd *cobra.Command, args []string) error {
+		ctx, src, dst := cmd.Context(), args[0], args[1]
+		if err := mustBeFile(src, "pg_dump"); err != nil {
+			return err
+		}
+		log, err := openDatabase(ctx, src) // which says best why it cannot be read
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		report, err := store.Backup(ctx, src, dst)
+		if err != nil {
+			return copyFailed(ctx, dst, err)
+		}
+		return a.stdout.Printf("copied %s, %s, to %s\n", display.Plural(report.Runs, "run"), display.Size(uint64(report.Bytes)), dst)
+	})
 }
 
 func (a *app) restoreCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "restore FILE DB",
-		Short: "replace a database with a backup",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			src, dst := args[0], args[1]
-			if onServer(dst) {
-				return usagef("use pg_restore", "%s is on a server, not in a file", named(dst))
-			}
-			if err := mustBeFile(src, "pg_restore"); err != nil {
-				return err
-			}
-			report, replaced, err := store.Restore(cmd.Context(), src, dst)
-			if err != nil {
-				return copyFailed(cmd.Context(), dst, err)
-			}
-			a.stdout.Printf("restored %s, %s, to %s\n", display.Plural(report.Runs, "run"), display.Size(uint64(report.Bytes)), dst)
-			if replaced != "" {
-				a.stderr.Printf("the old database is %s\n", replaced)
-			}
-			return nil
-		},
-	}
+	return subcommand("restore FILE DB", "replace a database with a backup", func(cmd *cobra.Command, args []string) error {
+		src, dst := args[0], args[1]
+		if onServer(dst) {
+			return usagef("use pg_restore", "%s is on a server, not in a file", named(dst))
+		}
+		if err := mustBeFile(src, "pg_restore"); err != nil {
+			return err
+		}
+		report, replaced, err := store.Restore(cmd.Context(), src, dst)
+		if err != nil {
+			return copyFailed(cmd.Context(), dst, err)
+		}
+		a.stdout.Printf("restored %s, %s, to %s\n", display.Plural(report.Runs, "run"), display.Size(uint64(report.Bytes)), dst)
+		if replaced != "" {
+			a.stderr.Printf("the old database is %s\n", replaced)
+		}
+		return nil
+	})
 }
 
 // mustBeFile refuses a database that cannot be copied as a file.
@@ -85,13 +77,9 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 }
 
 func (a *app) forkCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "fork [DB] RUN SEQ FILE",
-		Short: "copy a database with a run cut at an event",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.fork(cmd.Context(), args[0], args[1], args[2], args[3])
-		},
-	}
+	return subcommand("fork [DB] RUN SEQ FILE", "copy a database with a run cut at an event", func(cmd *cobra.Command, args []string) error {
+		return a.fork(cmd.Context(), args[0], args[1], args[2], args[3])
+	})
 }
 
 func (a *app) fork(ctx context.Context, src, run, number, dst string) error {

@@ -19,21 +19,17 @@ import (
 func (a *app) bundleCommand() *cobra.Command {
 	var out, receipts string
 	var html bool
-	cmd := &cobra.Command{
-		Use:   "bundle [DB] RUN...",
-		Short: "write runs and their proofs to one file",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 || len(args) == 1 && isDatabase(args[0]) {
-				return usagef(cmd.CommandPath()+" @last -o last.starling", "bundle: missing argument RUN")
-			}
-			if out == "" {
-				return usagef(cmd.CommandPath()+" @last -o last.starling", "bundle: -o FILE is missing")
-			}
-			return nil
-		},
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.bundle(cmd.Context(), args[0], args[1:], out, html, receipts)
-		},
+	cmd := subcommand("bundle [DB] RUN...", "write runs and their proofs to one file", func(cmd *cobra.Command, args []string) error {
+		return a.bundle(cmd.Context(), args[0], args[1:], out, html, receipts)
+	})
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 || len(args) == 1 && isDatabase(args[0]) {
+			return usagef(cmd.CommandPath()+" @last -o last.starling", "bundle: missing argument RUN")
+		}
+		if out == "" {
+			return usagef(cmd.CommandPath()+" @last -o last.starling", "bundle: -o FILE is missing")
+		}
+		return nil
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE`")
 	cmd.Flags().StringVar(&receipts, "receipts", "", "add receipts of the calls, signed with the key in `KEYFILE`")
@@ -96,20 +92,16 @@ func notSealed(where string, err error) error {
 }
 
 func (a *app) proveCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "prove [DB] RUN [SEQ]",
-		Short: "prove that a run or one of its events was sealed",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			seq := uint64(0)
-			if len(args) == 3 {
-				var err error
-				if seq, err = strconv.ParseUint(args[2], 10, 63); err != nil || seq == 0 {
-					return usagef("events are numbered from 1", "SEQ %q is not the number of an event", args[2])
-				}
+	return subcommand("prove [DB] RUN [SEQ]", "prove that a run or one of its events was sealed", func(cmd *cobra.Command, args []string) error {
+		seq := uint64(0)
+		if len(args) == 3 {
+			var err error
+			if seq, err = strconv.ParseUint(args[2], 10, 63); err != nil || seq == 0 {
+				return usagef("events are numbered from 1", "SEQ %q is not the number of an event", args[2])
 			}
-			return a.prove(cmd.Context(), args[0], args[1], seq)
-		},
-	}
+		}
+		return a.prove(cmd.Context(), args[0], args[1], seq)
+	})
 }
 
 func (a *app) prove(ctx context.Context, where, run string, seq uint64) error {

@@ -16,15 +16,10 @@ type checkFlags struct {
 
 func (a *app) checkCommand() *cobra.Command {
 	var f checkFlags
-	cmd := &cobra.Command{
-		Use:   "check TOOL",
-		Short: "check whether the host accepts a module, and print its certificate",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.check(cmd.Context(), args[0], f)
-		},
-	}
+	cmd := subcommand("check TOOL", "check whether the host accepts a module, and print its certificate", func(cmd *cobra.Command, args []string) error {
+		return a.check(cmd.Context(), args[0], f)
+	}, a.outputFlag)
 	memoryFlag(cmd, &f.memory)
-	a.outputFlag(cmd)
 	return cmd
 }
 

@@ -200,20 +200,18 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 	return opened, err
 }
 
-// readCommand makes a command that reads the database of its argument DB, which is closed
+// readCommand is a command that reads the database of its argument DB, which is closed
 // afterwards.
-func readCommand(cmd *cobra.Command, read func(ctx context.Context, log database, args []string) error) *cobra.Command {
+func readCommand(use, short string, read func(ctx context.Context, log database, args []string) error, add ...func(*cobra.Command)) *cobra.Command {
 	var f readFlags
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	return subcommand(use, short, func(cmd *cobra.Command, args []string) error {
 		log, err := f.open(cmd.Context(), args[slices.Index(operands(cmd), "[DB]")])
 		if err != nil {
 			return err
 		}
 		defer log.Close()
 		return read(cmd.Context(), log, args)
-	}
-	f.add(cmd)
-	return cmd
+	}, append(add, f.add)...)
 }
 
 // whole returns log, or closes it if there is an error.

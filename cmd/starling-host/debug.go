@@ -34,11 +34,8 @@ type debugFlags struct {
 func (a *app) debugCommand() *cobra.Command {
 	var f debugFlags
 	var launch bool
-	cmd := &cobra.Command{
-		Use:   "debug [DB] RUN",
-		Short: "step through a recorded call, forwards and backwards",
-	}
-	readCommand(cmd, func(ctx context.Context, log database, args []string) error {
+	var cmd *cobra.Command
+	cmd = readCommand("debug [DB] RUN", "step through a recorded call, forwards and backwards", func(ctx context.Context, log database, args []string) error {
 		if f.listen != "" && !f.dap && !launch {
 			return usagef("", "debug: --listen requires --dap")
 		}

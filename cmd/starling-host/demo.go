@@ -27,11 +27,7 @@ const (
 
 func (a *app) demoCommand() *cobra.Command {
 	f := agentFlags{file: filepath.Join(demoFolder, "agent.yaml"), isolation: isolationInline}
-	cmd := &cobra.Command{
-		Use:   "demo",
-		Short: "run an agent with a scripted model, and replay it",
-		RunE:  func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) },
-	}
+	cmd := subcommand("demo", "run an agent with a scripted model, and replay it", func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) })
 	cmd.Flags().StringVar(&f.database, "db", filepath.Join(demoFolder, defaultDatabase), "`PATH` of the database, created with mode 0600")
 	return cmd
 }

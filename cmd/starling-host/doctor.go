@@ -19,31 +19,26 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	var f hostFlags
 	var hostFile string
-	cmd := &cobra.Command{
-		Use:   "doctor [DB]",
-		Short: "check this machine and a database",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			file := &serve.File{KeyFile: f.keyFile}
-			var more []serve.Finding
-			switch {
-			case hostFile != "" && (len(args) > 0 || f.keyFile != ""):
-				return usagef(display.Command("starling-host doctor --config", hostFile), "doctor: --config excludes DB and --key-file: the file names them")
-			case hostFile != "":
-				var err error
-				if file, err = serve.LoadFile(hostFile); err != nil {
-					file, more = &serve.File{}, []serve.Finding{{Check: "config", State: serve.StateBad, Err: explainFile(err)}}
-				} else {
-					more = file.Check(cmd.Context())
-				}
-			case len(args) > 0:
-				file.Database = args[0]
-			case !isNew(defaultDatabase):
-				file.Database = defaultDatabase
+	cmd := subcommand("doctor [DB]", "check this machine and a database", func(cmd *cobra.Command, args []string) error {
+		file := &serve.File{KeyFile: f.keyFile}
+		var more []serve.Finding
+		switch {
+		case hostFile != "" && (len(args) > 0 || f.keyFile != ""):
+			return usagef(display.Command("starling-host doctor --config", hostFile), "doctor: --config excludes DB and --key-file: the file names them")
+		case hostFile != "":
+			var err error
+			if file, err = serve.LoadFile(hostFile); err != nil {
+				file, more = &serve.File{}, []serve.Finding{{Check: "config", State: serve.StateBad, Err: explainFile(err)}}
+			} else {
+				more = file.Check(cmd.Context())
 			}
-			return a.doctor(cmd.Context(), file, more)
-		},
-	}
-	f.addKey(cmd)
+		case len(args) > 0:
+			file.Database = args[0]
+		case !isNew(defaultDatabase):
+			file.Database = defaultDatabase
+		}
+		return a.doctor(cmd.Context(), file, more)
+	}, f.addKey)
 	cmd.Flags().StringVar(&hostFile, "config", "", "check the host that `FILE` describes")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	return cmd

@@ -13,13 +13,9 @@ import (
 )
 
 func (a *app) importCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "import [DB] FILE",
-		Short: "import archived runs into a database",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.importArchive(cmd.Context(), args[0], args[1])
-		},
-	}
+	return subcommand("import [DB] FILE", "import archived runs into a database", func(cmd *cobra.Command, args []string) error {
+		return a.importArchive(cmd.Context(), args[0], args[1])
+	})
 }
 
 func (a *app) importArchive(ctx context.Context, where, path string) error {

@@ -20,10 +20,7 @@ const inspectToken = "STARLING_INSPECT_TOKEN"
 
 func (a *app) inspectCommand() *cobra.Command {
 	addr := "127.0.0.1:0"
-	cmd := readCommand(&cobra.Command{
-		Use:   "inspect [DB]",
-		Short: "show the runs of a database in a browser",
-	}, func(ctx context.Context, log database, args []string) error {
+	cmd := readCommand("inspect [DB]", "show the runs of a database in a browser", func(ctx context.Context, log database, args []string) error {
 		return a.inspect(ctx, log, args[0], addr)
 	})
 	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 picks a free port")

@@ -360,6 +360,15 @@ const (
 // serves are the commands whose standard error is a log while they load modules.
 var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true}
 
+// subcommand is a command that runs something, with the flags that add adds.
+func subcommand(use, short string, run func(*cobra.Command, []string) error, add ...func(*cobra.Command)) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, RunE: run}
+	for _, flag := range add {
+		flag(cmd)
+	}
+	return cmd
+}
+
 // parent is a command that only has subcommands.
 func parent(use, short string, subcommands ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{Use: use, Short: short, Args: knownSubcommand, RunE: showHelp}

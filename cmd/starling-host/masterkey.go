@@ -71,63 +71,48 @@ type tenantAction func(ctx context.Context, t tenants, args []string) error
 
 // tenantsCommand is a command on the tenants of a database, with the flag --db and those that
 // add adds.
-func tenantsCommand(cmd *cobra.Command, do access, action tenantAction, add ...func(*cobra.Command)) *cobra.Command {
+func tenantsCommand(use, short string, do access, action tenantAction, add ...func(*cobra.Command)) *cobra.Command {
 	var f hostFlags
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	return subcommand(use, short, func(cmd *cobra.Command, args []string) error {
 		return f.withTenants(cmd.Context(), do, func(t tenants) error { return action(cmd.Context(), t, args) })
-	}
-	f.addDatabase(cmd)
-	for _, flag := range add {
-		flag(cmd)
-	}
-	return cmd
+	}, append(add, f.addDatabase)...)
 }
 
 func (a *app) keygenCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "keygen FILE",
-		Short: "make a master key",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := tenant.CreateMasterKey(args[0])
-			if err != nil {
-				return err
-			}
-			a.stderr.Printf("%s: %s\n", args[0], key)
-			return nil
-		},
-	}
+	return subcommand("keygen FILE", "make a master key", func(cmd *cobra.Command, args []string) error {
+		key, err := tenant.CreateMasterKey(args[0])
+		if err != nil {
+			return err
+		}
+		a.stderr.Printf("%s: %s\n", args[0], key)
+		return nil
+	})
 }
 
 func (a *app) rewrapCommand() *cobra.Command {
 	var f hostFlags
 	var to string
-	cmd := &cobra.Command{
-		Use:   "rewrap",
-		Short: "change the master key",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if to == "" {
-				return usagef("make one with: starling-host tenant keygen FILE", "rewrap: --new-key-file is missing")
+	cmd := subcommand("rewrap", "change the master key", func(cmd *cobra.Command, args []string) error {
+		if to == "" {
+			return usagef("make one with: starling-host tenant keygen FILE", "rewrap: --new-key-file is missing")
+		}
+		keys, err := tenant.ReadMasterKeys(to)
+		if err == nil && len(keys) > 1 {
+			err = usagef("name a file with only the new key", "rewrap: %s has %d master keys", to, len(keys))
+		}
+		if err != nil {
+			return err
+		}
+		f.more = keys // data keys already wrapped by it do not change
+		return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
+			n, err := t.Rewrap(cmd.Context(), keys[0])
+			if err == nil {
+				a.stderr.Printf("%s under %s\n", display.Plural(n, "data key"), keys[0])
+				a.hint("add this key to the key_file of every host and send SIGHUP; GET /api/v1/readyz lists the loaded keys as master_keys")
 			}
-			keys, err := tenant.ReadMasterKeys(to)
-			if err == nil && len(keys) > 1 {
-				err = usagef("name a file with only the new key", "rewrap: %s has %d master keys", to, len(keys))
-			}
-			if err != nil {
-				return err
-			}
-			f.more = keys // data keys already wrapped by it do not change
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error {
-				n, err := t.Rewrap(cmd.Context(), keys[0])
-				if err == nil {
-					a.stderr.Printf("%s under %s\n", display.Plural(n, "data key"), keys[0])
-					a.hint("add this key to the key_file of every host and send SIGHUP; GET /api/v1/readyz lists the loaded keys as master_keys")
-				}
-				return err
-			})
-		},
-	}
-	f.addDatabase(cmd)
-	f.addKey(cmd)
+			return err
+		})
+	}, f.addDatabase, f.addKey)
 	cmd.Flags().StringVar(&to, "new-key-file", "", "`FILE` with the new master key")
 	_ = cmd.MarkFlagFilename("new-key-file")
 	return cmd

@@ -67,14 +67,9 @@ func (f *mcpFlags) addServers(flags *pflag.FlagSet) {
 
 func (a *app) mcpCommand() *cobra.Command {
 	var f mcpFlags
-	cmd := &cobra.Command{
-		Use:   "mcp [DB]",
-		Short: "serve tools or a database to an assistant over MCP",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.mcp(cmd.Context(), f, args)
-		},
-	}
-	f.add(cmd)
+	cmd := subcommand("mcp [DB]", "serve tools or a database to an assistant over MCP", func(cmd *cobra.Command, args []string) error {
+		return a.mcp(cmd.Context(), f, args)
+	}, f.add)
 	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand(), a.mcpLoginCommand(), a.mcpVerifyCommand())
 	return cmd
 }

@@ -20,14 +20,7 @@ import (
 func (a *app) mcpConfigCommand() *cobra.Command {
 	var f mcpFlags
 	var setup gateway.Setup
-	cmd := &cobra.Command{
-		Use:       "config ASSISTANT [DB]",
-		Short:     "print the configuration for an assistant",
-		ValidArgs: gateway.Assistants(),
-	}
-	f.add(cmd)
-	cmd.Flags().StringVar(&setup.Name, "name", "starling", "`NAME` of the server in the assistant")
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+	cmd := subcommand("config ASSISTANT [DB]", "print the configuration for an assistant", func(cmd *cobra.Command, args []string) error {
 		if f.listen != "" {
 			setup.URL = "http://" + f.listen + "/mcp"
 		}
@@ -83,7 +76,9 @@ func (a *app) mcpConfigCommand() *cobra.Command {
 		a.stderr.Printf("%s:\n", where)
 		_, err = fmt.Fprintln(a.stdout.Lines(), text)
 		return err
-	}
+	}, f.add)
+	cmd.ValidArgs = gateway.Assistants()
+	cmd.Flags().StringVar(&setup.Name, "name", "starling", "`NAME` of the server in the assistant")
 	return cmd
 }
 

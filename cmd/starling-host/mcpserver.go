@@ -17,14 +17,10 @@ import (
 
 func (a *app) mcpTrustCommand() *cobra.Command {
 	yes := false
-	cmd := &cobra.Command{
-		Use:   "trust SERVER",
-		Short: "accept an MCP server's changed tools",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.mcpTrust(cmd.Context(), args[0], yes)
-		},
-	}
+	cmd := subcommand("trust SERVER", "accept an MCP server's changed tools", func(cmd *cobra.Command, args []string) error {
+		return a.mcpTrust(cmd.Context(), args[0], yes)
+	})
+	cmd.Args = cobra.ExactArgs(1)
 	cmd.Flags().BoolVar(&yes, "yes", false, "accept without a question")
 	return cmd
 }
@@ -77,10 +73,7 @@ func (a *app) said(sign, doc string) {
 
 func (a *app) mcpVerifyCommand() *cobra.Command {
 	f, all := mcpFlags{servers: []string{""}}, false
-	cmd := readCommand(&cobra.Command{
-		Use:   "verify [DB]",
-		Short: "compare how a server answers recorded calls now",
-	}, func(ctx context.Context, log database, args []string) error {
+	cmd := readCommand("verify [DB]", "compare how a server answers recorded calls now", func(ctx context.Context, log database, args []string) error {
 		servers, err := f.parsedServers()
 		if err != nil {
 			return err
@@ -100,40 +93,35 @@ func (a *app) mcpVerifyCommand() *cobra.Command {
 				a.stdout.Printf("tools without a recorded call: %s\n", strings.Join(v.Others, ", "))
 			}
 		}), silent(map[bool]int{false: exitFailed}[v.Same]))
-	})
+	}, a.outputFlag)
 	cmd.Flags().StringVar(&f.servers[0], "server", "", "send the calls to this MCP server, `[NAME=]COMMAND|URL`, with the NAME of the recording")
 	f.addServers(cmd.Flags())
 	cmd.Flags().BoolVar(&all, "all", false, "also send calls of tools that may change something")
-	a.outputFlag(cmd)
 	return cmd
 }
 
 func (a *app) mcpLoginCommand() *cobra.Command {
 	var login mcptool.Login
 	variable := ""
-	cmd := &cobra.Command{
-		Use:   "login URL",
-		Short: "log in to a remote MCP server, with OAuth",
-		Args:  cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if login.ClientSecret = os.Getenv(variable); variable != "" && (login.ClientID == "" || login.ClientSecret == "") {
-				return usagef("", "--client-secret-env requires a variable that is set, and --client-id")
-			}
-			login.Show = func(address string) {
-				a.stderr.Printf("open this address in a browser on this machine, and allow the access:\n%s\n", address)
-			}
-			pins, err := gateway.DefaultPins()
-			if err != nil {
-				return err
-			}
-			name, err := pins.Login(cmd.Context(), args[0], login)
-			if err != nil {
-				return err
-			}
-			a.stdout.Printf("%s is logged in\n", name)
-			return nil
-		},
-	}
+	cmd := subcommand("login URL", "log in to a remote MCP server, with OAuth", func(cmd *cobra.Command, args []string) error {
+		if login.ClientSecret = os.Getenv(variable); variable != "" && (login.ClientID == "" || login.ClientSecret == "") {
+			return usagef("", "--client-secret-env requires a variable that is set, and --client-id")
+		}
+		login.Show = func(address string) {
+			a.stderr.Printf("open this address in a browser on this machine, and allow the access:\n%s\n", address)
+		}
+		pins, err := gateway.DefaultPins()
+		if err != nil {
+			return err
+		}
+		name, err := pins.Login(cmd.Context(), args[0], login)
+		if err != nil {
+			return err
+		}
+		a.stdout.Printf("%s is logged in\n", name)
+		return nil
+	})
+	cmd.Args = cobra.ExactArgs(1)
 	cmd.Flags().StringVar(&login.ClientID, "client-id", "", "the `ID` of a client that you have registered")
 	cmd.Flags().StringVar(&variable, "client-secret-env", "", "the `VARIABLE` that has the client's secret")
 	return cmd

@@ -20,14 +20,10 @@ type migrateFlags struct {
 
 func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
-	cmd := &cobra.Command{
-		Use:   "migrate [DB]",
-		Short: "upgrade a database to the current layout",
-		Args:  namedToChange(func() bool { return !f.dryRun }),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.migrate(cmd.Context(), args[0], f)
-		},
-	}
+	cmd := subcommand("migrate [DB]", "upgrade a database to the current layout", func(cmd *cobra.Command, args []string) error {
+		return a.migrate(cmd.Context(), args[0], f)
+	})
+	cmd.Args = namedToChange(func() bool { return !f.dryRun })
 	flags := cmd.Flags()
 	flags.BoolVar(&f.dryRun, "dry-run", false, "print the steps and change nothing")
 	flags.StringVar(&f.roles.Writer, "host-role", "", "let `ROLE` serve")

@@ -44,35 +44,26 @@ type acceptedDocument struct {
 }
 
 func (a *app) policyCheckCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "check FILE",
-		Short: "validate a policy",
-		RunE: func(_ *cobra.Command, args []string) error {
-			p, err := loadPolicy(args[0])
-			if err != nil {
-				return err
-			}
-			doc := acceptedDocument{File: p.File, Digest: p.Digest().String(), Network: len(p.Network), Secrets: len(p.Secrets)}
-			tools := "all tools, with any arguments"
-			if p.Tools != nil {
-				n := len(p.Tools)
-				doc.Tools, tools = &n, display.Plural(n, "rule")+" for tools"
-			}
-			return a.emit(doc, func() {
-				a.stdout.Printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
-					doc.File, doc.Digest, display.Plural(doc.Network, "rule"), tools, display.Plural(doc.Secrets, "rule"))
-			})
-		},
-	}
-	a.outputFlag(cmd)
-	return cmd
+	return subcommand("check FILE", "validate a policy", func(_ *cobra.Command, args []string) error {
+		p, err := loadPolicy(args[0])
+		if err != nil {
+			return err
+		}
+		doc := acceptedDocument{File: p.File, Digest: p.Digest().String(), Network: len(p.Network), Secrets: len(p.Secrets)}
+		tools := "all tools, with any arguments"
+		if p.Tools != nil {
+			n := len(p.Tools)
+			doc.Tools, tools = &n, display.Plural(n, "rule")+" for tools"
+		}
+		return a.emit(doc, func() {
+			a.stdout.Printf("accepted  %s\ndigest    %s\nallows    %s for requests, %s, %s for secrets\n",
+				doc.File, doc.Digest, display.Plural(doc.Network, "rule"), tools, display.Plural(doc.Secrets, "rule"))
+		})
+	}, a.outputFlag)
 }
 
 func (a *app) policySuggestCommand() *cobra.Command {
-	cmd := readCommand(&cobra.Command{
-		Use:   "suggest [DB] RUN",
-		Short: "print the smallest policy that a run needs",
-	}, func(ctx context.Context, log database, args []string) error {
+	return readCommand("suggest [DB] RUN", "print the smallest policy that a run needs", func(ctx context.Context, log database, args []string) error {
 		events, err := readRun(ctx, log, args[1])
 		if err != nil {
 			return err
@@ -90,34 +81,28 @@ func (a *app) policySuggestCommand() *cobra.Command {
 			return err
 		}
 		return a.writeValue(doc.Value())
-	})
-	a.outputFlag(cmd)
-	return cmd
+	}, a.outputFlag)
 }
 
 func (a *app) policyTestCommand() *cobra.Command {
 	var p *policy.Policy
 	var since time.Time
 	var against, namespace string
-	cmd := readCommand(&cobra.Command{
-		Use:   "test FILE [DB]",
-		Short: "list what a policy would have refused in recorded runs",
-		PreRunE: func(_ *cobra.Command, args []string) (err error) {
-			if p, err = loadPolicy(args[0]); err == nil {
-				since, err = parseSince(against, time.Now())
-			}
-			return err
-		},
-	}, func(ctx context.Context, log database, _ []string) error {
+	cmd := readCommand("test FILE [DB]", "list what a policy would have refused in recorded runs", func(ctx context.Context, log database, _ []string) error {
 		ids, err := runsSince(ctx, log, since, namespace)
 		if err != nil {
 			return err
 		}
 		return a.policyTest(ctx, p, log, ids)
-	})
+	}, a.outputFlag)
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if p, err = loadPolicy(args[0]); err == nil {
+			since, err = parseSince(against, time.Now())
+		}
+		return err
+	}
 	cmd.Flags().StringVar(&against, "against", "", "look only at runs that began after `SINCE`")
 	cmd.Flags().StringVar(&namespace, "namespace", "", "read only the runs of one tenant: ids that begin with `NAME` and a slash")
-	a.outputFlag(cmd)
 	return cmd
 }
 
@@ -207,44 +192,39 @@ func runsSince(ctx context.Context, log eventlog.EventLog, since time.Time, name
 func (a *app) policyExplainCommand() *cobra.Command {
 	method, tenant, body := "", "", ""
 	var headers []string
-	cmd := &cobra.Command{
-		Use:   "explain FILE TOOL URL",
-		Short: "find the rule that decides about a request",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := loadPolicy(args[0])
-			if err != nil {
+	cmd := subcommand("explain FILE TOOL URL", "find the rule that decides about a request", func(cmd *cobra.Command, args []string) error {
+		p, err := loadPolicy(args[0])
+		if err != nil {
+			return err
+		}
+		var second *policy.Policy
+		if tenant != "" {
+			if second, err = loadPolicy(tenant); err != nil {
 				return err
 			}
-			var second *policy.Policy
-			if tenant != "" {
-				if second, err = loadPolicy(tenant); err != nil {
-					return err
-				}
+		}
+		request := &egress.Request{Method: method, URL: args[2], Header: map[string][]string{}, Body: []byte(body)}
+		for _, header := range headers {
+			name, value, ok := strings.Cut(header, ":")
+			if !ok {
+				return usagef("write it as in: --header 'Authorization: Bearer {{secret:API_KEY}}'", "policy explain: --header %q is not NAME: VALUE", header)
 			}
-			request := &egress.Request{Method: method, URL: args[2], Header: map[string][]string{}, Body: []byte(body)}
-			for _, header := range headers {
-				name, value, ok := strings.Cut(header, ":")
-				if !ok {
-					return usagef("write it as in: --header 'Authorization: Bearer {{secret:API_KEY}}'", "policy explain: --header %q is not NAME: VALUE", header)
-				}
-				name = textproto.CanonicalMIMEHeaderKey(name)
-				request.Header[name] = append(request.Header[name], strings.TrimSpace(value))
-			}
-			doc, err := policy.Explain(cmd.Context(), p, second, starling.EnvSecrets{}, request, args[1])
-			if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is invalid
-				return usagef("", "%s", bad.Text)
-			}
-			for _, name := range doc.Missing {
-				doc.Caution = "The value of " + name + " was not checked: STARLING_SECRET_" + name + " is not set here."
-			}
-			return a.policyExplain(doc)
-		},
-	}
+			name = textproto.CanonicalMIMEHeaderKey(name)
+			request.Header[name] = append(request.Header[name], strings.TrimSpace(value))
+		}
+		doc, err := policy.Explain(cmd.Context(), p, second, starling.EnvSecrets{}, request, args[1])
+		if bad, ok := errors.AsType[*egress.Error](err); ok { // the URL, or a placeholder in it, is invalid
+			return usagef("", "%s", bad.Text)
+		}
+		for _, name := range doc.Missing {
+			doc.Caution = "The value of " + name + " was not checked: STARLING_SECRET_" + name + " is not set here."
+		}
+		return a.policyExplain(doc)
+	}, a.outputFlag)
 	cmd.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
 	cmd.Flags().StringArrayVar(&headers, "header", nil, "`NAME: VALUE` of a header of the request; may be repeated")
 	cmd.Flags().StringVar(&body, "body", "", "`TEXT` of the request's body")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`FILE` of a tenant's policy, which must allow the request as well")
-	a.outputFlag(cmd)
 	return cmd
 }
 

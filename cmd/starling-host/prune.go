@@ -94,24 +94,18 @@ type pruneFlags struct {
 
 func (a *app) pruneCommand() *cobra.Command {
 	var f pruneFlags
-	cmd := &cobra.Command{
-		Use:   "prune [DB]",
-		Short: "remove runs",
-		Args:  namedToChange(func() bool { return f.confirm }),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			why := "prune"
-			cmd.Flags().Visit(func(flag *pflag.Flag) {
-				if name := flag.Name; name != "confirm" && name != "compact" && name != "output" {
-					why += " --" + name + " " + flag.Value.String()
-				}
-			})
-			return a.prune(cmd.Context(), args[0], why, f)
-		},
-	}
-	f.addTo(cmd)
+	cmd := subcommand("prune [DB]", "remove runs", func(cmd *cobra.Command, args []string) error {
+		why := "prune"
+		cmd.Flags().Visit(func(flag *pflag.Flag) {
+			if name := flag.Name; name != "confirm" && name != "compact" && name != "output" {
+				why += " --" + name + " " + flag.Value.String()
+			}
+		})
+		return a.prune(cmd.Context(), args[0], why, f)
+	}, f.addTo, a.outputFlag)
+	cmd.Args = namedToChange(func() bool { return f.confirm })
 	cmd.Flags().BoolVar(&f.confirm, "confirm", false, "remove them")
 	cmd.Flags().BoolVar(&f.compact, "compact", false, "shrink the file afterwards")
-	a.outputFlag(cmd)
 	return cmd
 }
 

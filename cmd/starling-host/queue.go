@@ -22,56 +22,30 @@ type queueFlags struct {
 
 func (a *app) queueCommand() *cobra.Command {
 	var f queueFlags
-	cmd := &cobra.Command{
-		Use:   "queue [DB]",
-		Short: "list, cancel and retry runs that wait, sleep or run",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.filter.Limit < 1 || f.after < 0 {
-				return usagef("", "--limit must be at least 1 and --after at least 0")
-			}
-			f.filter.After, f.filter.State = int64(f.after), queue.State(f.state)
-			return a.listQueue(cmd.Context(), args[0], f)
-		},
-	}
+	cmd := subcommand("queue [DB]", "list, cancel and retry runs that wait, sleep or run", func(cmd *cobra.Command, args []string) error {
+		if f.filter.Limit < 1 || f.after < 0 {
+			return usagef("", "--limit must be at least 1 and --after at least 0")
+		}
+		f.filter.After, f.filter.State = int64(f.after), queue.State(f.state)
+		return a.listQueue(cmd.Context(), args[0], f)
+	}, a.outputFlag)
 	cmd.Flags().StringVar(&f.filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
 	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(queue.Waiting), string(queue.Sleeping), string(queue.Running)))
 	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs after number `N`, the last of the previous page")
-	a.outputFlag(cmd)
 	cmd.AddCommand(
-		a.steerCommand(&cobra.Command{
-			Use:               "cancel [DB] RUN",
-			Short:             "end a run",
-			ValidArgsFunction: queueWords(jobWords("")),
-		}, "cancelled"),
-		a.steerCommand(&cobra.Command{
-			Use:               "retry [DB] RUN",
-			Short:             "retry a sleeping run now",
-			ValidArgsFunction: queueWords(jobWords(queue.Sleeping)),
-		}, "ready"))
+		a.steerCommand("cancel [DB] RUN", "end a run", "cancelled", queueWords(jobWords(""))),
+		a.steerCommand("retry [DB] RUN", "retry a sleeping run now", "ready", queueWords(jobWords(queue.Sleeping))))
 	return cmd
 }
 
 func (a *app) hostsCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "hosts [DB]",
-		Short: "list and drain the hosts of a database",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.listHosts(cmd.Context(), args[0])
-		},
-	}
-	a.outputFlag(cmd)
+	cmd := subcommand("hosts [DB]", "list and drain the hosts of a database", func(cmd *cobra.Command, args []string) error {
+		return a.listHosts(cmd.Context(), args[0])
+	}, a.outputFlag)
 	cmd.AddCommand(
-		a.steerCommand(&cobra.Command{
-			Use:               "drain [DB] HOST",
-			Short:             "let a host finish its runs and start no others",
-			ValidArgsFunction: queueWords(hostWords),
-		}, "draining"),
-		a.steerCommand(&cobra.Command{
-			Use:               "resume [DB] HOST",
-			Short:             "let a draining host start runs again",
-			ValidArgsFunction: queueWords(hostWords),
-		}, "resumed"))
+		a.steerCommand("drain [DB] HOST", "let a host finish its runs and start no others", "draining", queueWords(hostWords)),
+		a.steerCommand("resume [DB] HOST", "let a draining host start runs again", "resumed", queueWords(hostWords)))
 	return cmd
 }
 
@@ -137,8 +111,8 @@ func (a *app) listHosts(ctx context.Context, where string) error {
 
 // steerCommand is a command that changes something of a run or of a host, its second
 // argument, and prints its new state. Its name is that of the request, see [queue.Queue].
-func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+func (a *app) steerCommand(use, short, done string, words cobra.CompletionFunc) *cobra.Command {
+	cmd := subcommand(use, short, func(cmd *cobra.Command, args []string) error {
 		ctx, name := cmd.Context(), args[1]
 		q, log, err := openQueue(ctx, args[0], toChange)
 		if errors.Is(err, queue.ErrNoTables) {
@@ -164,7 +138,8 @@ func (a *app) steerCommand(cmd *cobra.Command, done string) *cobra.Command {
 			return err
 		}
 		return a.stdout.Printf("%s  %s\n", done, name)
-	}
+	})
+	cmd.ValidArgsFunction = words
 	return cmd
 }
 

@@ -26,16 +26,12 @@ type receiptFlags struct {
 
 func (a *app) receiptCommand() *cobra.Command {
 	var f receiptFlags
-	cmd := &cobra.Command{
-		Use:   "receipt [DB] RUN",
-		Short: "print signed receipts of the calls of a run",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.key == "" {
-				return usagef("make one with: starling-host seal keygen seal.key", "receipt: --key FILE is missing")
-			}
-			return a.receipt(cmd.Context(), args, f)
-		},
-	}
+	cmd := subcommand("receipt [DB] RUN", "print signed receipts of the calls of a run", func(cmd *cobra.Command, args []string) error {
+		if f.key == "" {
+			return usagef("make one with: starling-host seal keygen seal.key", "receipt: --key FILE is missing")
+		}
+		return a.receipt(cmd.Context(), args, f)
+	})
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringVar(&f.call, "call", "", "only the receipt of the call with this `ID`")
 	cmd.Flags().BoolVar(&f.leafOnly, "leaf-only", false, "omit the digests of input and result")

@@ -37,31 +37,28 @@ type replayFlags struct {
 
 func (a *app) replayCommand() *cobra.Command {
 	var f replayFlags
-	cmd := readCommand(&cobra.Command{
-		Use:   "replay [DB] RUN",
-		Short: "execute a run again and compare every event",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if !f.all && len(args) == 0 || f.all && len(args) > 1 {
-				return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")
-			}
-			return arguments(cmd, args)
-		},
-		PreRunE: func(*cobra.Command, []string) error {
-			if f.agent != "" && f.module != "" || f.force && f.agent == "" {
-				return usagef("", "replay: --agent and --module exclude each other, and --force requires --agent")
-			}
-			if f.timeout < 0 {
-				return usagef("", "replay: --timeout must be 0 or more")
-			}
-			if f.all && f.profile != "" {
-				return usagef("", "replay: --profile requires one RUN")
-			}
-			if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.profile != "") {
-				return usagef("", "replay: --engine v8 excludes --agent, --module and --profile: it replays runs as they were recorded")
-			}
-			return nil
-		},
-	}, func(ctx context.Context, log database, args []string) error { return a.replay(ctx, log, args, f) })
+	cmd := readCommand("replay [DB] RUN", "execute a run again and compare every event", func(ctx context.Context, log database, args []string) error { return a.replay(ctx, log, args, f) }, a.outputFlag)
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if !f.all && len(args) == 0 || f.all && len(args) > 1 {
+			return usagef(cmd.CommandPath()+" --help", "replay: name one RUN, or --all")
+		}
+		return arguments(cmd, args)
+	}
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if f.agent != "" && f.module != "" || f.force && f.agent == "" {
+			return usagef("", "replay: --agent and --module exclude each other, and --force requires --agent")
+		}
+		if f.timeout < 0 {
+			return usagef("", "replay: --timeout must be 0 or more")
+		}
+		if f.all && f.profile != "" {
+			return usagef("", "replay: --profile requires one RUN")
+		}
+		if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.profile != "") {
+			return usagef("", "replay: --engine v8 excludes --agent, --module and --profile: it replays runs as they were recorded")
+		}
+		return nil
+	}
 	cmd.Flags().BoolVar(&f.all, "all", false, "replay every run of the database, on all processors")
 	cmd.Flags().StringVar(&f.module, "module", "", "replay against another `TOOL`: a .wasm file or a folder with a tool")
 	engineFlag(cmd, &f.engine)
@@ -69,7 +66,6 @@ func (a *app) replayCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.force, "force", false, "with --agent, allow another provider or model")
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 0, "stop a replay after `DURATION`, without a verdict; 0 for no limit")
 	cmd.Flags().StringVar(&f.profile, "profile", "", "write the fuel by function to `FILE`, for go tool pprof; replaces an older profile")
-	a.outputFlag(cmd)
 	return cmd
 }
 

@@ -53,44 +53,38 @@ type callFlags struct {
 
 func (a *app) runCommand() *cobra.Command {
 	var f runFlags
-	cmd := &cobra.Command{
-		Use:   "run TOOL [INPUT]",
-		Short: "run a tool and record what it does",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			input, program := "{}", cmd.Flags().Changed("arg") || cmd.Flags().Changed("stdin")
-			if program && len(args) == 2 {
-				return usagef("", "--arg and --stdin are the input of a program and exclude INPUT")
-			} else if program {
-				text, err := a.readInput(cmd.Context(), f.stdin, sandbox.DefaultLimits().InputBytes)
-				if err != nil {
-					return err
-				}
-				if !utf8.Valid(text) {
-					return usagef("", "--stdin: the standard input of a program is text in UTF-8")
-				}
-				doc, err := json.Marshal(map[string]any{"args": append([]string{}, f.args...), "stdin": string(text)})
-				if err != nil {
-					return err
-				}
-				f.program, input = true, string(doc)
-			} else if len(args) == 2 {
-				input = args[1]
-			} else if f, ok := a.stdin.(*os.File); ok {
-				// A program that starts this one may leave a pipe open and empty, so it is not read unasked.
-				if info, err := f.Stat(); err == nil && (info.Mode()&fs.ModeNamedPipe != 0 || info.Mode().IsRegular()) {
-					a.hint("standard input is not read; to read the input from it: " + display.Command("starling-host run", args[0]) + " -")
-				}
+	cmd := subcommand("run TOOL [INPUT]", "run a tool and record what it does", func(cmd *cobra.Command, args []string) error {
+		input, program := "{}", cmd.Flags().Changed("arg") || cmd.Flags().Changed("stdin")
+		if program && len(args) == 2 {
+			return usagef("", "--arg and --stdin are the input of a program and exclude INPUT")
+		} else if program {
+			text, err := a.readInput(cmd.Context(), f.stdin, sandbox.DefaultLimits().InputBytes)
+			if err != nil {
+				return err
 			}
-			return a.run(cmd.Context(), args[0], input, f)
-		},
-	}
+			if !utf8.Valid(text) {
+				return usagef("", "--stdin: the standard input of a program is text in UTF-8")
+			}
+			doc, err := json.Marshal(map[string]any{"args": append([]string{}, f.args...), "stdin": string(text)})
+			if err != nil {
+				return err
+			}
+			f.program, input = true, string(doc)
+		} else if len(args) == 2 {
+			input = args[1]
+		} else if f, ok := a.stdin.(*os.File); ok {
+			// A program that starts this one may leave a pipe open and empty, so it is not read unasked.
+			if info, err := f.Stat(); err == nil && (info.Mode()&fs.ModeNamedPipe != 0 || info.Mode().IsRegular()) {
+				a.hint("standard input is not read; to read the input from it: " + display.Command("starling-host run", args[0]) + " -")
+			}
+		}
+		return a.run(cmd.Context(), args[0], input, f)
+	}, f.add, a.outputFlag)
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
 	cmd.Flags().StringArrayVar(&f.args, "arg", nil, "an argument of a WASI command, as one `WORD`; may be repeated")
 	cmd.Flags().StringVar(&f.stdin, "stdin", "", "the standard input of a WASI command: `TEXT`, @FILE, or - for this program's own")
 	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
-	f.add(cmd)
-	a.outputFlag(cmd)
 	return cmd
 }
 

@@ -27,30 +27,26 @@ type runsFlags struct {
 func (a *app) runsCommand() *cobra.Command {
 	var f runsFlags
 	var failed bool
-	cmd := readCommand(&cobra.Command{
-		Use:   "runs [DB] [QUERY...]",
-		Short: "list the runs of a database, or find some",
-		PreRunE: func(*cobra.Command, []string) error {
-			if f.limit < 1 || f.offset < 0 {
-				return usagef("", "--limit must be at least 1 and --offset at least 0")
-			}
-			return nil
-		},
-		Args: cobra.ArbitraryArgs,
-		ValidArgsFunction: func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-			return completing(queryWords)(cmd, args[:min(len(args), 1)], toComplete)
-		},
-	}, func(ctx context.Context, log database, args []string) error {
+	cmd := readCommand("runs [DB] [QUERY...]", "list the runs of a database, or find some", func(ctx context.Context, log database, args []string) error {
 		f.query = strings.Join(args[1:], " ")
 		if failed {
 			f.query = strings.TrimSpace("state:failed " + f.query)
 		}
 		return a.runs(ctx, log, f)
-	})
+	}, a.outputFlag)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if f.limit < 1 || f.offset < 0 {
+			return usagef("", "--limit must be at least 1 and --offset at least 0")
+		}
+		return nil
+	}
+	cmd.Args = cobra.ArbitraryArgs
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		return completing(queryWords)(cmd, args[:min(len(args), 1)], toComplete)
+	}
 	cmd.Flags().BoolVar(&failed, "failed", false, "list only failed runs, as the word state:failed does")
 	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
 	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
-	a.outputFlag(cmd)
 	return cmd
 }
 

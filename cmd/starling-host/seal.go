@@ -30,43 +30,34 @@ type sealFlags struct {
 
 func (a *app) sealCommand() *cobra.Command {
 	var f sealFlags
-	cmd := &cobra.Command{
-		Use:   "seal [DB]",
-		Short: "sign the runs of a database",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.key == "" {
-				return usagef("make one with: starling-host seal keygen seal.key", "seal: --key FILE is missing")
-			}
-			return a.seal(cmd.Context(), args[0], f)
-		},
-	}
+	cmd := subcommand("seal [DB]", "sign the runs of a database", func(cmd *cobra.Command, args []string) error {
+		if f.key == "" {
+			return usagef("make one with: starling-host seal keygen seal.key", "seal: --key FILE is missing")
+		}
+		return a.seal(cmd.Context(), args[0], f)
+	}, a.outputFlag)
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringArrayVar(&f.witnesses, "witness", nil, "request a cosignature from the witness at `URL`; may be repeated")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "also write the checkpoint to `FILE`, to be kept elsewhere; an older one is replaced")
 	cmd.Flags().BoolVar(&f.newLog, "new-log", false, "forget the log of the database and begin another one")
 	cmd.Flags().StringArrayVar(&f.oldKeys, "old-key", nil, "the `VKEY` that the key replaces, or a file with it; may be repeated")
-	a.outputFlag(cmd)
 	cmd.AddCommand(a.sealKeygenCommand())
 	return cmd
 }
 
 func (a *app) sealKeygenCommand() *cobra.Command {
 	var name string
-	cmd := &cobra.Command{
-		Use:   "keygen FILE",
-		Short: "make a key that seals databases",
-		RunE: func(_ *cobra.Command, args []string) error {
-			k, err := seal.CreateKey(args[0], name)
-			if errors.Is(err, fs.ErrExist) {
-				return notOver(args[0], err)
-			}
-			if err != nil {
-				return err
-			}
-			a.stdout.Printf("%s\n", k.VKey())
-			return nil
-		},
-	}
+	cmd := subcommand("keygen FILE", "make a key that seals databases", func(_ *cobra.Command, args []string) error {
+		k, err := seal.CreateKey(args[0], name)
+		if errors.Is(err, fs.ErrExist) {
+			return notOver(args[0], err)
+		}
+		if err != nil {
+			return err
+		}
+		a.stdout.Printf("%s\n", k.VKey())
+		return nil
+	})
 	cmd.Flags().StringVar(&name, "name", "starling-host", "`NAME` of the key, such as a domain and a path")
 	return cmd
 }

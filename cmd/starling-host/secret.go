@@ -25,17 +25,11 @@ func (a *app) secretSetCommand() *cobra.Command {
 	var f hostFlags
 	var sec tenant.Secret
 	place := string(tenant.PlaceHeader)
-	cmd := &cobra.Command{
-		Use:   "set TENANT NAME",
-		Short: "store a secret",
-		Args:  noValue,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			sec.Name, sec.Place = args[1], tenant.Place(place)
-			return a.setSecret(cmd.Context(), f, args[0], sec)
-		},
-	}
-	f.addDatabase(cmd)
-	f.addKey(cmd)
+	cmd := subcommand("set TENANT NAME", "store a secret", func(cmd *cobra.Command, args []string) error {
+		sec.Name, sec.Place = args[1], tenant.Place(place)
+		return a.setSecret(cmd.Context(), f, args[0], sec)
+	}, f.addDatabase, f.addKey)
+	cmd.Args = noValue
 	cmd.Flags().StringSliceVar(&sec.Audience, "host", nil, "`HOST` that it may be sent to, or .SUFFIX; may be repeated")
 	cmd.Flags().Var(once(choice(&place, string(tenant.PlaceHeader), string(tenant.PlaceQuery), string(tenant.PlaceBody))), "in", "the part of a request that may contain it")
 	return cmd
@@ -102,10 +96,7 @@ func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error)
 }
 
 func (a *app) secretListCommand() *cobra.Command {
-	return tenantsCommand(&cobra.Command{
-		Use:   "list TENANT",
-		Short: "list the secrets of a tenant, without their values",
-	}, toRead, func(ctx context.Context, t tenants, args []string) error {
+	return tenantsCommand("list TENANT", "list the secrets of a tenant, without their values", toRead, func(ctx context.Context, t tenants, args []string) error {
 		return a.listSecrets(ctx, t, args[0])
 	}, a.outputFlag)
 }
@@ -131,10 +122,7 @@ func (a *app) listSecrets(ctx context.Context, t tenants, id string) error {
 }
 
 func (a *app) secretDeleteCommand() *cobra.Command {
-	return tenantsCommand(&cobra.Command{
-		Use:   "delete TENANT NAME",
-		Short: "delete a secret",
-	}, toChange, func(ctx context.Context, t tenants, args []string) error {
+	return tenantsCommand("delete TENANT NAME", "delete a secret", toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.DeleteSecret(ctx, args[0], args[1])
 	})
 }

@@ -16,21 +16,17 @@ import (
 
 func (a *app) readyCommand() *cobra.Command {
 	var path string
-	cmd := &cobra.Command{
-		Use:   "ready",
-		Short: "check whether a host accepts runs",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			file, err := serve.LoadFile(path)
-			if err != nil {
-				return explainFile(err)
-			}
-			if err := file.Ready(cmd.Context()); err != nil {
-				return &failure{code: exitFailed, message: starling.PlainError(err), hint: display.Command("starling-host doctor --config", path)}
-			}
-			a.stdout.Printf("ready\n")
-			return nil
-		},
-	}
+	cmd := subcommand("ready", "check whether a host accepts runs", func(cmd *cobra.Command, _ []string) error {
+		file, err := serve.LoadFile(path)
+		if err != nil {
+			return explainFile(err)
+		}
+		if err := file.Ready(cmd.Context()); err != nil {
+			return &failure{code: exitFailed, message: starling.PlainError(err), hint: display.Command("starling-host doctor --config", path)}
+		}
+		a.stdout.Printf("ready\n")
+		return nil
+	})
 	cmd.Flags().StringVar(&path, "config", "", "`FILE` that the host serves")
 	_ = cmd.MarkFlagRequired("config")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
@@ -48,21 +44,17 @@ type serveFlags struct {
 
 func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
-	cmd := &cobra.Command{
-		Use:   "serve",
-		Short: "serve tenants over HTTP",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := f.check(cmd.Flags().Changed); err != nil {
-				return err
-			}
-			file, err := f.file()
-			if err != nil {
-				return err
-			}
-			outliveReaders()
-			return a.serve(cmd.Context(), file, f.dev)
-		},
-	}
+	cmd := subcommand("serve", "serve tenants over HTTP", func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(cmd.Flags().Changed); err != nil {
+			return err
+		}
+		file, err := f.file()
+		if err != nil {
+			return err
+		}
+		outliveReaders()
+		return a.serve(cmd.Context(), file, f.dev)
+	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "`FILE` with the host's configuration")
 	flags.BoolVar(&f.dev, "dev", false, "serve one tenant on this machine, without a file")

@@ -20,10 +20,7 @@ import (
 
 func (a *app) showCommand() *cobra.Command {
 	var list, full bool
-	cmd := readCommand(&cobra.Command{
-		Use:   "show [DB] RUN",
-		Short: "print what a run did, or its events",
-	}, func(ctx context.Context, log database, args []string) error {
+	cmd := readCommand("show [DB] RUN", "print what a run did, or its events", func(ctx context.Context, log database, args []string) error {
 		return a.show(ctx, log, args, list || full, full)
 	})
 	cmd.Flags().BoolVar(&list, "events", false, "print each event on a line")
@@ -103,10 +100,7 @@ const (
 )
 
 func (a *app) exportCommand() *cobra.Command {
-	return readCommand(&cobra.Command{
-		Use:   "export [DB] RUN",
-		Short: "write a run as NDJSON",
-	}, func(ctx context.Context, log database, args []string) error {
+	return readCommand("export [DB] RUN", "write a run as NDJSON", func(ctx context.Context, log database, args []string) error {
 		events, err := readRun(ctx, log, args[1])
 		if err != nil {
 			return err

@@ -44,20 +44,12 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 	var f hostFlags
 	var name string
 	var l limitFlags
-	cmd := &cobra.Command{
-		Use:   "create ID",
-		Short: "create a tenant and its first key",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			one := tenant.Tenant{ID: args[0], Name: name, Weight: 1}
-			l.apply(cmd, &one)
-			return a.createTenant(cmd.Context(), f, one)
-		},
-	}
-	f.addDatabase(cmd)
-	f.addKey(cmd)
-	a.outputFlag(cmd)
+	cmd := subcommand("create ID", "create a tenant and its first key", func(cmd *cobra.Command, args []string) error {
+		one := tenant.Tenant{ID: args[0], Name: name, Weight: 1}
+		l.apply(cmd, &one)
+		return a.createTenant(cmd.Context(), f, one)
+	}, f.addDatabase, f.addKey, a.outputFlag, l.add)
 	cmd.Flags().StringVar(&name, "name", "", "display `NAME` of the tenant")
-	l.add(cmd)
 	return cmd
 }
 
@@ -87,74 +79,56 @@ func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) 
 func (a *app) rotateKeyCommand() *cobra.Command {
 	var label string
 	grace := 24 * time.Hour
-	cmd := tenantsCommand(&cobra.Command{
-		Use:   "rotate-key ID",
-		Short: "create a new key and let the old ones expire",
-		PreRunE: func(*cobra.Command, []string) error {
-			if grace < 0 {
-				return usagef("", "--grace must not be negative")
-			}
-			return nil
-		},
-	}, toChange, func(ctx context.Context, t tenants, args []string) error {
+	cmd := tenantsCommand("rotate-key ID", "create a new key and let the old ones expire", toChange, func(ctx context.Context, t tenants, args []string) error {
 		k, key, err := t.RotateKey(ctx, args[0], label, grace)
 		if err != nil {
 			return err
 		}
 		return a.printKey(k, key)
 	}, a.outputFlag)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if grace < 0 {
+			return usagef("", "--grace must not be negative")
+		}
+		return nil
+	}
 	cmd.Flags().DurationVar(&grace, "grace", grace, "keep the old keys valid for this long")
 	cmd.Flags().StringVar(&label, "label", "", "`TEXT` that identifies the key")
 	return cmd
 }
 
 func (a *app) revokeKeyCommand() *cobra.Command {
-	return tenantsCommand(&cobra.Command{
-		Use:   "revoke-key ID KEY-ID",
-		Short: "revoke a key",
-	}, toChange, func(ctx context.Context, t tenants, args []string) error {
+	return tenantsCommand("revoke-key ID KEY-ID", "revoke a key", toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.RevokeKey(ctx, args[0], args[1])
 	}, a.outputFlag)
 }
 
 func (a *app) suspendCommand() *cobra.Command {
-	return tenantsCommand(&cobra.Command{
-		Use:   "suspend ID",
-		Short: "refuse a tenant's keys and pause its runs",
-	}, toChange, func(ctx context.Context, t tenants, args []string) error {
+	return tenantsCommand("suspend ID", "refuse a tenant's keys and pause its runs", toChange, func(ctx context.Context, t tenants, args []string) error {
 		return t.Suspend(ctx, args[0])
 	})
 }
 
 func (a *app) resumeTenantCommand() *cobra.Command {
-	return tenantsCommand(&cobra.Command{
-		Use:   "resume ID",
-		Short: "accept a suspended tenant's keys again",
-	}, toChange, func(ctx context.Context, t tenants, args []string) error { return t.Resume(ctx, args[0]) })
+	return tenantsCommand("resume ID", "accept a suspended tenant's keys again", toChange, func(ctx context.Context, t tenants, args []string) error { return t.Resume(ctx, args[0]) })
 }
 
 func (a *app) eraseCommand() *cobra.Command {
 	var f hostFlags
 	var yes, prune bool
-	cmd := &cobra.Command{
-		Use:   "erase ID",
-		Short: "destroy a tenant's keys and secrets for good",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if !yes {
-				return needsFlag("--yes", "erasing tenant %q cannot be undone", args[0])
+	cmd := subcommand("erase ID", "destroy a tenant's keys and secrets for good", func(cmd *cobra.Command, args []string) error {
+		if !yes {
+			return needsFlag("--yes", "erasing tenant %q cannot be undone", args[0])
+		}
+		if prune {
+			setAside, err := a.giveUpSpare(f.database)
+			if err != nil {
+				return err
 			}
-			if prune {
-				setAside, err := a.giveUpSpare(f.database)
-				if err != nil {
-					return err
-				}
-				defer setAside()
-			}
-			return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return a.erase(cmd.Context(), t, args[0], prune) })
-		},
-	}
-	f.addDatabase(cmd)
-	a.outputFlag(cmd)
+			defer setAside()
+		}
+		return f.withTenants(cmd.Context(), toChange, func(t tenants) error { return a.erase(cmd.Context(), t, args[0], prune) })
+	}, f.addDatabase, a.outputFlag)
 	cmd.Flags().BoolVar(&yes, "yes", false, "confirm the erasure")
 	cmd.Flags().BoolVar(&prune, "prune", false, "remove the tenant's runs as well")
 	return cmd
@@ -218,22 +192,15 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 
 func (a *app) tenantListCommand() *cobra.Command {
 	var f hostFlags
-	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "list the tenants",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			err := f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listTenants(cmd.Context(), t) })
-			if errors.Is(err, tenant.ErrNoTables) {
-				return a.emit(tenantsDocument{Tenants: []tenantDocument{}}, func() {
-					a.stderr.Printf("%s has no tenants: no host has used it\n", named(f.database))
-				})
-			}
-			return err
-		},
-	}
-	f.addDatabase(cmd)
-	a.outputFlag(cmd)
-	return cmd
+	return subcommand("list", "list the tenants", func(cmd *cobra.Command, _ []string) error {
+		err := f.withTenants(cmd.Context(), toRead, func(t tenants) error { return a.listTenants(cmd.Context(), t) })
+		if errors.Is(err, tenant.ErrNoTables) {
+			return a.emit(tenantsDocument{Tenants: []tenantDocument{}}, func() {
+				a.stderr.Printf("%s has no tenants: no host has used it\n", named(f.database))
+			})
+		}
+		return err
+	}, f.addDatabase, a.outputFlag)
 }
 
 // tenantsDocument is the output of "tenant list -o json".
@@ -292,21 +259,18 @@ func (a *app) listTenants(ctx context.Context, t tenants) error {
 
 func (a *app) tenantUsageCommand() *cobra.Command {
 	filter := tenant.UsageFilter{}
-	cmd := tenantsCommand(&cobra.Command{
-		Use:   "usage [ID]",
-		Short: "show the usage of tenants by day",
-		PreRunE: func(_ *cobra.Command, args []string) error {
-			if filter.Days < 1 || filter.Days > queue.UsageDays || filter.Limit < 1 {
-				return usagef("", "--days must be 1 to %d and --limit at least 1", queue.UsageDays)
-			}
-			if len(args) == 1 {
-				filter.Tenant = args[0]
-			}
-			return nil
-		},
-	}, toRead, func(ctx context.Context, t tenants, _ []string) error {
+	cmd := tenantsCommand("usage [ID]", "show the usage of tenants by day", toRead, func(ctx context.Context, t tenants, _ []string) error {
 		return a.tenantUsage(ctx, t, filter)
 	}, a.outputFlag)
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		if filter.Days < 1 || filter.Days > queue.UsageDays || filter.Limit < 1 {
+			return usagef("", "--days must be 1 to %d and --limit at least 1", queue.UsageDays)
+		}
+		if len(args) == 1 {
+			filter.Tenant = args[0]
+		}
+		return nil
+	}
 	cmd.Flags().IntVar(&filter.Days, "days", tenant.DefaultUsageDays, "show the last `N` days, including today")
 	cmd.Flags().IntVar(&filter.Limit, "limit", tenant.DefaultUsageTenants, "show at most `N` tenants")
 	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants after `ID`, the last of the previous page")

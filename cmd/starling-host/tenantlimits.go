@@ -101,35 +101,27 @@ func weightFlag(value *int) *flagValue {
 func (a *app) limitsCommand() *cobra.Command {
 	var f hostFlags
 	var l limitFlags
-	cmd := &cobra.Command{
-		Use:   "limits ID",
-		Short: "show or change the limits of a tenant",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			do := toRead
-			if l.apply(cmd, new(tenant.Tenant)) {
-				do = toChange
+	return subcommand("limits ID", "show or change the limits of a tenant", func(cmd *cobra.Command, args []string) error {
+		do := toRead
+		if l.apply(cmd, new(tenant.Tenant)) {
+			do = toChange
+		}
+		return f.withTenants(cmd.Context(), do, func(t tenants) (err error) {
+			var now tenant.Tenant
+			if do == toRead {
+				now, err = t.Tenant(cmd.Context(), args[0])
+			} else {
+				err = t.Change(cmd.Context(), args[0], func(changed *tenant.Tenant) {
+					l.apply(cmd, changed)
+					now = *changed
+				})
 			}
-			return f.withTenants(cmd.Context(), do, func(t tenants) (err error) {
-				var now tenant.Tenant
-				if do == toRead {
-					now, err = t.Tenant(cmd.Context(), args[0])
-				} else {
-					err = t.Change(cmd.Context(), args[0], func(changed *tenant.Tenant) {
-						l.apply(cmd, changed)
-						now = *changed
-					})
-				}
-				if err != nil {
-					return err
-				}
-				return a.printLimits(now)
-			})
-		},
-	}
-	f.addDatabase(cmd)
-	a.outputFlag(cmd)
-	l.add(cmd)
-	return cmd
+			if err != nil {
+				return err
+			}
+			return a.printLimits(now)
+		})
+	}, f.addDatabase, a.outputFlag, l.add)
 }
 
 // printLimits prints the limits as they are with the defaults, -1 for no bound.

@@ -19,29 +19,24 @@ func (a *app) tenantPolicyCommand() *cobra.Command {
 	var f hostFlags
 	var open, history bool
 	var version int
-	cmd := &cobra.Command{
-		Use:   "policy ID [FILE]",
-		Short: "show or set the policy of a tenant",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			set, do := open || len(args) == 2, toRead
-			if set {
-				do = toChange
+	cmd := subcommand("policy ID [FILE]", "show or set the policy of a tenant", func(cmd *cobra.Command, args []string) error {
+		set, do := open || len(args) == 2, toRead
+		if set {
+			do = toChange
+		}
+		if set && (history || version != 0) || history && version != 0 {
+			return usagef(cmd.CommandPath()+" --help", "tenant policy: set it, list its --history or print a --version, one at a time")
+		}
+		return f.withTenants(cmd.Context(), do, func(t tenants) error {
+			switch {
+			case set:
+				return a.setTenantPolicy(cmd.Context(), t, args[0], args[1:], open)
+			case history:
+				return a.listTenantPolicies(cmd.Context(), t, args[0])
 			}
-			if set && (history || version != 0) || history && version != 0 {
-				return usagef(cmd.CommandPath()+" --help", "tenant policy: set it, list its --history or print a --version, one at a time")
-			}
-			return f.withTenants(cmd.Context(), do, func(t tenants) error {
-				switch {
-				case set:
-					return a.setTenantPolicy(cmd.Context(), t, args[0], args[1:], open)
-				case history:
-					return a.listTenantPolicies(cmd.Context(), t, args[0])
-				}
-				return a.showTenantPolicy(cmd.Context(), t, args[0], version)
-			})
-		},
-	}
-	f.addDatabase(cmd)
+			return a.showTenantPolicy(cmd.Context(), t, args[0], version)
+		})
+	}, f.addDatabase)
 	cmd.Flags().BoolVar(&open, "open", false, "let the tenant change its policy")
 	cmd.Flags().BoolVar(&history, "history", false, "list the kept versions")
 	cmd.Flags().IntVar(&version, "version", 0, "print version `N` instead of the last")
@@ -151,10 +146,7 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id string, file []
 }
 
 func (a *app) tenantModulesCommand() *cobra.Command {
-	return tenantsCommand(&cobra.Command{
-		Use:   "modules ID",
-		Short: "list the modules of a tenant",
-	}, toRead, func(ctx context.Context, t tenants, args []string) error {
+	return tenantsCommand("modules ID", "list the modules of a tenant", toRead, func(ctx context.Context, t tenants, args []string) error {
 		if _, err := t.Tenant(ctx, args[0]); err != nil {
 			return err
 		}
@@ -173,10 +165,7 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 
 func (a *app) trustCommand() *cobra.Command {
 	var revoke bool
-	cmd := tenantsCommand(&cobra.Command{
-		Use:   "trust ID MODULE FILE|DIGEST",
-		Short: "let a module run in the host's own process",
-	}, toChange, func(ctx context.Context, t tenants, args []string) error {
+	cmd := tenantsCommand("trust ID MODULE FILE|DIGEST", "let a module run in the host's own process", toChange, func(ctx context.Context, t tenants, args []string) error {
 		var digest canon.Hash
 		if b, err := hex.DecodeString(args[2]); err == nil && len(b) == len(digest) {
 			digest = canon.Hash(b)

@@ -12,20 +12,15 @@ import (
 )
 
 func (a *app) toolCommand() *cobra.Command {
-	describe := &cobra.Command{
-		Use:   "describe TOOL",
-		Short: "print name, description, schemas, requested hosts, imports and digest",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			_, doc, err := a.examine(cmd.Context(), args[0], artifact.Finder{})
-			if err != nil {
-				return err
-			}
-			return a.emit(doc, func() {
-				view.Module(a.stdout, doc)
-			})
-		},
-	}
-	a.outputFlag(describe)
+	describe := subcommand("describe TOOL", "print name, description, schemas, requested hosts, imports and digest", func(cmd *cobra.Command, args []string) error {
+		_, doc, err := a.examine(cmd.Context(), args[0], artifact.Finder{})
+		if err != nil {
+			return err
+		}
+		return a.emit(doc, func() {
+			view.Module(a.stdout, doc)
+		})
+	}, a.outputFlag)
 	return parent("tool", "write tools, and look at them",
 		a.toolNewCommand(), a.toolBuildCommand(), a.toolDevCommand(), a.toolTestCommand(), describe, a.checkCommand(),
 		a.pushCommand(), a.pullCommand(), a.listCommand(), a.signCommand(), a.verifyToolCommand(), a.toolDiffCommand())

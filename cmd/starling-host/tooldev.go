@@ -27,21 +27,16 @@ type toolDevFlags struct {
 
 func (a *app) toolDevCommand() *cobra.Command {
 	var f toolDevFlags
-	cmd := &cobra.Command{
-		Use:   "dev TOOL [INPUT]",
-		Short: "build and run a tool whenever it changes",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			d := &developing{app: a, f: f, ref: args[0], hint: func(hint string) string { return withArguments(cmd, hint) }}
-			if len(args) == 2 {
-				d.input = args[1]
-			}
-			return d.run(cmd.Context())
-		},
-	}
+	cmd := subcommand("dev TOOL [INPUT]", "build and run a tool whenever it changes", func(cmd *cobra.Command, args []string) error {
+		d := &developing{app: a, f: f, ref: args[0], hint: func(hint string) string { return withArguments(cmd, hint) }}
+		if len(args) == 2 {
+			d.input = args[1]
+		}
+		return d.run(cmd.Context())
+	}, f.addConditions)
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
 	cmd.Flags().StringVar(&f.caseName, "case", "", "run with the input of the case `NAME`")
 	cmd.Flags().StringVar(&f.database, "db", "", "record the runs in the database `PATH` (default one that is removed at the end)")
-	f.addConditions(cmd)
 	return cmd
 }
 

@@ -19,16 +19,11 @@ type diffFlags struct {
 
 func (a *app) toolDiffCommand() *cobra.Command {
 	var f diffFlags
-	cmd := &cobra.Command{
-		Use:   "diff OLD NEW",
-		Short: "compare two versions of a tool, also on recorded runs",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.toolDiff(cmd.Context(), args[0], args[1], f)
-		},
-	}
+	cmd := subcommand("diff OLD NEW", "compare two versions of a tool, also on recorded runs", func(cmd *cobra.Command, args []string) error {
+		return a.toolDiff(cmd.Context(), args[0], args[1], f)
+	}, a.outputFlag)
 	cmd.Flags().StringVar(&f.database, "db", "", "execute the runs in this `DB` again with NEW")
 	f.read.add(cmd)
-	a.outputFlag(cmd)
 	return cmd
 }
 

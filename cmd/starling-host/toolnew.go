@@ -32,19 +32,15 @@ func (a *app) toolNewCommand() *cobra.Command {
 	lang, from := "", ""
 	var only []string
 	private := false
-	cmd := &cobra.Command{
-		Use:   "new [NAME]",
-		Short: "write the folder of a new tool",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				for _, line := range listLanguages() {
-					a.stdout.Printf("%s\n", line)
-				}
-				return a.stdout.Printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
+	cmd := subcommand("new [NAME]", "write the folder of a new tool", func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			for _, line := range listLanguages() {
+				a.stdout.Printf("%s\n", line)
 			}
-			return a.toolNew(cmd.Context(), args[0], lang, from, only, private)
-		},
-	}
+			return a.stdout.Printf("\nmake one: starling-host tool new NAME --lang %s\n", cmp.Or(lang, guestsdk.Languages()[0].Name))
+		}
+		return a.toolNew(cmd.Context(), args[0], lang, from, only, private)
+	})
 	var names []string
 	for _, l := range guestsdk.Languages() {
 		names = append(names, l.Name)
@@ -185,13 +181,9 @@ func writeFolder(dir string, files map[string][]byte) error {
 
 func (a *app) toolBuildCommand() *cobra.Command {
 	out := ""
-	cmd := &cobra.Command{
-		Use:   "build TOOL",
-		Short: "build a tool, and write its module to one file",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.toolBuild(cmd.Context(), args[0], out)
-		},
-	}
+	cmd := subcommand("build TOOL", "build a tool, and write its module to one file", func(cmd *cobra.Command, args []string) error {
+		return a.toolBuild(cmd.Context(), args[0], out)
+	})
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE` (default NAME.wasm in this folder)")
 	return cmd
 }

@@ -53,25 +53,21 @@ func (a *app) printShared(doc sharedDocument, what string) error {
 
 func (a *app) pushCommand() *cobra.Command {
 	var f artifact.Finder
-	cmd := &cobra.Command{
-		Use:   "push TOOL NAME",
-		Short: "store a tool in a registry",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			source, doc, err := a.examine(cmd.Context(), args[0], f)
-			if err != nil {
-				return err
-			}
-			about, err := doc.Annotations(source.Name)
-			if err != nil {
-				return err
-			}
-			name, err := f.Push(cmd.Context(), args[1], source.Wasm, about)
-			if err != nil {
-				return err
-			}
-			return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+display.Size(uint64(doc.Size)))
-		},
-	}
+	cmd := subcommand("push TOOL NAME", "store a tool in a registry", func(cmd *cobra.Command, args []string) error {
+		source, doc, err := a.examine(cmd.Context(), args[0], f)
+		if err != nil {
+			return err
+		}
+		about, err := doc.Annotations(source.Name)
+		if err != nil {
+			return err
+		}
+		name, err := f.Push(cmd.Context(), args[1], source.Wasm, about)
+		if err != nil {
+			return err
+		}
+		return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+display.Size(uint64(doc.Size)))
+	})
 	a.registryFlags(cmd, &f)
 	return cmd
 }
@@ -79,31 +75,27 @@ func (a *app) pushCommand() *cobra.Command {
 func (a *app) pullCommand() *cobra.Command {
 	var f artifact.Finder
 	var update bool
-	cmd := &cobra.Command{
-		Use:   "pull NAME [FILE]",
-		Short: "fetch a tool into the cache, and pin its digest",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			p, err := f.Pull(cmd.Context(), args[0], update)
+	cmd := subcommand("pull NAME [FILE]", "fetch a tool into the cache, and pin its digest", func(cmd *cobra.Command, args []string) error {
+		p, err := f.Pull(cmd.Context(), args[0], update)
+		if err != nil {
+			return err
+		}
+		doc, what := sharedDocument{Name: p.Source.Source, Digest: canon.Sum(p.Wasm).String(), Cached: p.Cached}, "pulled"
+		if p.Cached {
+			what = "already in the cache"
+		}
+		if len(args) == 2 {
+			doc.File = args[1]
+			err := writeFile(cmd.Context(), doc.File, p.Wasm, 0o644, true)
+			if err == nil && len(p.Signatures) > 0 {
+				err = writeFile(cmd.Context(), artifact.SignatureFile(doc.File), p.Signatures[0], 0o644, true)
+			}
 			if err != nil {
 				return err
 			}
-			doc, what := sharedDocument{Name: p.Source.Source, Digest: canon.Sum(p.Wasm).String(), Cached: p.Cached}, "pulled"
-			if p.Cached {
-				what = "already in the cache"
-			}
-			if len(args) == 2 {
-				doc.File = args[1]
-				err := writeFile(cmd.Context(), doc.File, p.Wasm, 0o644, true)
-				if err == nil && len(p.Signatures) > 0 {
-					err = writeFile(cmd.Context(), artifact.SignatureFile(doc.File), p.Signatures[0], 0o644, true)
-				}
-				if err != nil {
-					return err
-				}
-			}
-			return a.printShared(doc, what+" "+display.Size(uint64(len(p.Wasm))))
-		},
-	}
+		}
+		return a.printShared(doc, what+" "+display.Size(uint64(len(p.Wasm))))
+	})
 	a.registryFlags(cmd, &f)
 	cmd.Flags().BoolVar(&update, "update", false, "accept and pin the digest that the tag has now")
 	return cmd
@@ -111,24 +103,20 @@ func (a *app) pullCommand() *cobra.Command {
 
 func (a *app) listCommand() *cobra.Command {
 	var f artifact.Finder
-	cmd := &cobra.Command{
-		Use:   "list [NAME]",
-		Short: "list the tools of a repository or of the cache",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			all, more, err := f.List(cmd.Context(), append(args, "")[0])
-			if err != nil {
-				return err
+	cmd := subcommand("list [NAME]", "list the tools of a repository or of the cache", func(cmd *cobra.Command, args []string) error {
+		all, more, err := f.List(cmd.Context(), append(args, "")[0])
+		if err != nil {
+			return err
+		}
+		if more {
+			a.warn(fmt.Sprintf("only the first %s are listed", display.Plural(uint64(len(all)), "tag")))
+		}
+		return a.emit(append([]artifact.Listed{}, all...), func() {
+			for _, one := range all {
+				a.stdout.Printf("%s  %.19s  %s  %s\n", one.Name, one.Digest, display.Size(uint64(one.Size)), display.Clip(one.Annotations["org.opencontainers.image.description"], 80))
 			}
-			if more {
-				a.warn(fmt.Sprintf("only the first %s are listed", display.Plural(uint64(len(all)), "tag")))
-			}
-			return a.emit(append([]artifact.Listed{}, all...), func() {
-				for _, one := range all {
-					a.stdout.Printf("%s  %.19s  %s  %s\n", one.Name, one.Digest, display.Size(uint64(one.Size)), display.Clip(one.Annotations["org.opencontainers.image.description"], 80))
-				}
-			})
-		},
-	}
+		})
+	})
 	a.registryFlags(cmd, &f)
 	return cmd
 }

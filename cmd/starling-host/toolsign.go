@@ -19,20 +19,16 @@ import (
 func (a *app) signCommand() *cobra.Command {
 	var f artifact.Finder
 	var key, name string
-	cmd := &cobra.Command{
-		Use:   "sign TOOL",
-		Short: "sign a tool in a file or in a registry",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if key == "" {
-				return usagef("make one with: starling-host seal keygen seal.key --name example.com/tools", "sign: --key FILE is missing")
-			}
-			k, err := readSealKey(key)
-			if err != nil {
-				return err
-			}
-			return a.sign(cmd.Context(), args[0], name, k, f)
-		},
-	}
+	cmd := subcommand("sign TOOL", "sign a tool in a file or in a registry", func(cmd *cobra.Command, args []string) error {
+		if key == "" {
+			return usagef("make one with: starling-host seal keygen seal.key --name example.com/tools", "sign: --key FILE is missing")
+		}
+		k, err := readSealKey(key)
+		if err != nil {
+			return err
+		}
+		return a.sign(cmd.Context(), args[0], name, k, f)
+	})
 	a.registryFlags(cmd, &f)
 	cmd.Flags().StringVar(&key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringVar(&name, "name", "", "sign a file under this `NAME`, such as example.com/tools/dice")
@@ -98,41 +94,37 @@ func (a *app) verifyToolCommand() *cobra.Command {
 	var f artifact.Finder
 	var trust string
 	var keys []string
-	cmd := &cobra.Command{
-		Use:   "verify TOOL",
-		Short: "check who signed a tool",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if (trust == "") == (len(keys) == 0) {
-				return usagef("starling-host tool verify --help", "verify: give --key VKEY or --trust FILE")
+	cmd := subcommand("verify TOOL", "check who signed a tool", func(cmd *cobra.Command, args []string) error {
+		if (trust == "") == (len(keys) == 0) {
+			return usagef("starling-host tool verify --help", "verify: give --key VKEY or --trust FILE")
+		}
+		vkeys, err := vkeysIn("--key", keys)
+		if err != nil {
+			return err
+		}
+		finder, err := finderOf(trust)
+		if err != nil {
+			return err
+		}
+		if f.Trust = finder.Trust; f.Trust == nil {
+			f.Trust = artifact.TrustKeys(vkeys...)
+		}
+		found, err := f.Verify(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if len(found.By) == 0 {
+			return usagef("", "verify: %s is part of this program and has no signature", args[0])
+		}
+		doc := verifiedDocument{Name: found.Signed, Digest: canon.Sum(found.Wasm).String(), By: found.By}
+		return a.emit(doc, func() {
+			a.stdout.Printf("%s: %s\n", terminal.Good.Of("signed"), doc.Name)
+			a.stdout.Printf("digest  %s\n", doc.Digest)
+			for _, key := range doc.By {
+				a.stdout.Printf("by      %s\n", key)
 			}
-			vkeys, err := vkeysIn("--key", keys)
-			if err != nil {
-				return err
-			}
-			finder, err := finderOf(trust)
-			if err != nil {
-				return err
-			}
-			if f.Trust = finder.Trust; f.Trust == nil {
-				f.Trust = artifact.TrustKeys(vkeys...)
-			}
-			found, err := f.Verify(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			if len(found.By) == 0 {
-				return usagef("", "verify: %s is part of this program and has no signature", args[0])
-			}
-			doc := verifiedDocument{Name: found.Signed, Digest: canon.Sum(found.Wasm).String(), By: found.By}
-			return a.emit(doc, func() {
-				a.stdout.Printf("%s: %s\n", terminal.Good.Of("signed"), doc.Name)
-				a.stdout.Printf("digest  %s\n", doc.Digest)
-				for _, key := range doc.By {
-					a.stdout.Printf("by      %s\n", key)
-				}
-			})
-		},
-	}
+		})
+	})
 	a.registryFlags(cmd, &f)
 	cmd.Flags().StringVar(&trust, "trust", "", "`FILE` that says which keys may sign which tools")
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "accept signatures of this `VKEY`, or a file with it; may be repeated")

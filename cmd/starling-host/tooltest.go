@@ -27,27 +27,21 @@ type toolTestFlags struct {
 
 func (a *app) toolTestCommand() *cobra.Command {
 	var f toolTestFlags
-	cmd := &cobra.Command{
-		Use:   "test TOOL [CASE...]",
-		Short: "run the cases of a tool",
-		Args:  cobra.MinimumNArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if f.record && f.from != "" {
-				return usagef("", "test: --record and --from exclude each other")
-			}
-			if !f.record && (f.policy != "" || len(f.allow) > 0 || f.allowPrivate || len(f.with) > 0) {
-				return usagef("", "test: a case needs no network and no other tools: --policy, --allow-host, --allow-private and --with are for --record")
-			}
-			f.tool = args[0]
-			return a.toolTest(cmd.Context(), args[1:], f)
-		},
-	}
+	cmd := subcommand("test TOOL [CASE...]", "run the cases of a tool", func(cmd *cobra.Command, args []string) error {
+		if f.record && f.from != "" {
+			return usagef("", "test: --record and --from exclude each other")
+		}
+		if !f.record && (f.policy != "" || len(f.allow) > 0 || f.allowPrivate || len(f.with) > 0) {
+			return usagef("", "test: a case needs no network and no other tools: --policy, --allow-host, --allow-private and --with are for --record")
+		}
+		f.tool = args[0]
+		return a.toolTest(cmd.Context(), args[1:], f)
+	}, f.addConditions, a.outputFlag)
+	cmd.Args = cobra.MinimumNArgs(1)
 	cmd.Flags().BoolVar(&f.record, "record", false, "make real calls, and write what they did into the cases")
 	cmd.Flags().StringVar(&f.from, "from", "", "make cases of the runs of a `DB`: of those named after TOOL, or of all")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER` with --record; may be repeated")
 	f.read.add(cmd)
-	f.addConditions(cmd)
-	a.outputFlag(cmd)
 	return cmd
 }
 

@@ -14,19 +14,15 @@ import (
 )
 
 func (a *app) validateCommand() *cobra.Command {
-	cmd := readCommand(&cobra.Command{
-		Use:   "validate [DB] [RUN]",
-		Short: "check the hash chain, Merkle root and invariants",
-		PreRunE: func(_ *cobra.Command, args []string) error {
-			if len(args) == 1 && args[0] != starling.LastRun && !onServer(args[0]) && isNew(args[0]) && !isNew(defaultDatabase) {
-				return usagef("a run of "+defaultDatabase+" is checked with: "+display.Command("starling-host validate", defaultDatabase, args[0]), "%s: no such database", args[0])
-			}
-			return nil
-		},
-	}, func(ctx context.Context, log database, args []string) error {
+	cmd := readCommand("validate [DB] [RUN]", "check the hash chain, Merkle root and invariants", func(ctx context.Context, log database, args []string) error {
 		return a.validate(ctx, log, args)
-	})
-	a.outputFlag(cmd)
+	}, a.outputFlag)
+	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 1 && args[0] != starling.LastRun && !onServer(args[0]) && isNew(args[0]) && !isNew(defaultDatabase) {
+			return usagef("a run of "+defaultDatabase+" is checked with: "+display.Command("starling-host validate", defaultDatabase, args[0]), "%s: no such database", args[0])
+		}
+		return nil
+	}
 	return cmd
 }
 

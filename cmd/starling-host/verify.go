@@ -29,23 +29,18 @@ type verifyFlags struct {
 
 func (a *app) verifyCommand() *cobra.Command {
 	var f verifyFlags
-	cmd := &cobra.Command{
-		Use:   "verify [FILE]",
-		Short: "check a sealed database, a bundle, a proof or receipts",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			where := defaultDatabase
-			if len(args) > 0 {
-				where = args[0]
-			}
-			return a.verify(cmd.Context(), where, f)
-		},
-	}
+	cmd := subcommand("verify [FILE]", "check a sealed database, a bundle, a proof or receipts", func(cmd *cobra.Command, args []string) error {
+		where := defaultDatabase
+		if len(args) > 0 {
+			where = args[0]
+		}
+		return a.verify(cmd.Context(), where, f)
+	}, a.outputFlag)
 	f.trust.add(cmd)
 	cmd.Flags().StringArrayVar(&f.checkpoints, "checkpoint", nil, "the database must contain the checkpoint in `FILE`; may be repeated")
 	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle without executing it")
 	engineFlag(cmd, &f.engine)
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "execute a bundle for at most `DURATION`; 0 for no limit")
-	a.outputFlag(cmd)
 	return cmd
 }
 

@@ -13,14 +13,10 @@ import (
 )
 
 func (a *app) versionCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "print the version and the formats",
-		RunE: func(*cobra.Command, []string) error {
-			a.printVersion()
-			return nil
-		},
-	}
+	return subcommand("version", "print the version and the formats", func(*cobra.Command, []string) error {
+		a.printVersion()
+		return nil
+	})
 }
 
 func (a *app) printVersion() {
