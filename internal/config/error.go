@@ -8,6 +8,8 @@ import (
 	"strings"
 	"unicode"
 
+	"golang.org/x/text/width"
+
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -70,23 +72,13 @@ func (e *Error) Excerpt() string {
 		strings.Repeat(" ", len(number)), strings.Repeat(" ", cells(runes[from:at])))
 }
 
-// wide are the characters that take two cells of a terminal: the wide blocks of UAX #11,
-// and pictures.
-var wide = &unicode.RangeTable{
-	R16: []unicode.Range16{
-		{0x1100, 0x115f, 1}, {0x2e80, 0x303e, 1}, {0x3041, 0xa4cf, 1}, {0xac00, 0xd7a3, 1},
-		{0xf900, 0xfaff, 1}, {0xfe30, 0xfe6f, 1}, {0xff01, 0xff60, 1}, {0xffe0, 0xffe6, 1},
-	},
-	R32: []unicode.Range32{{0x1f300, 0x1f64f, 1}, {0x1f680, 0x1f6ff, 1}, {0x1f900, 0x1f9ff, 1}, {0x1fa70, 0x1faff, 1}, {0x20000, 0x3fffd, 1}},
-}
-
 // cells returns the number of terminal cells of the characters, as plain shows them.
 func cells(runes []rune) int {
 	n := 0
 	for _, r := range runes {
-		switch {
+		switch kind := width.LookupRune(r).Kind(); {
 		case unicode.Is(unicode.Mn, r): // combines with the character before
-		case unicode.Is(wide, r) && unicode.IsPrint(r):
+		case (kind == width.EastAsianWide || kind == width.EastAsianFullwidth) && unicode.IsPrint(r):
 			n += 2
 		default:
 			n++
