@@ -57,7 +57,25 @@ func (a *app) agentResumeCommand() *cobra.Command {
 		if len(args) == 3 {
 			message = args[2]
 		}
-		return a.agentResume(cmd.Context(), args[1], message, f)
+		ctx := cmd.Context()
+		if err := mustBeThere(f.database); err != nil {
+			return err
+		}
+		db, resumed, err := a.openAgent(ctx, f)
+		if err != nil {
+			return err
+		}
+		defer db.Close()
+		runID, err := db.Find(ctx, args[1])
+		if err != nil {
+			return err
+		}
+		a.stderr.Printf("run %s\n", runID)
+		events, err := resumed.Resume(a.asking(ctx), runID, message, agent.WithReissueTools(!f.noReissue))
+		if err != nil {
+			return err
+		}
+		return a.follow(ctx, db, runID, events, f)
 	})
 	cmd.Flags().StringVar(&f.file, "agent", "agent.yaml", "`FILE` of the agent that started the run")
 	cmd.Flags().BoolVar(&f.noReissue, "no-reissue", false, "do not resume a run that has calls without an outcome")
@@ -88,27 +106,6 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 		return err
 	}
 	a.stderr.Printf("run %s\n", runID)
-	return a.follow(ctx, db, runID, events, f)
-}
-
-func (a *app) agentResume(ctx context.Context, ref, message string, f agentFlags) error {
-	if err := mustBeThere(f.database); err != nil {
-		return err
-	}
-	db, resumed, err := a.openAgent(ctx, f)
-	if err != nil {
-		return err
-	}
-	defer db.Close()
-	runID, err := db.Find(ctx, ref)
-	if err != nil {
-		return err
-	}
-	a.stderr.Printf("run %s\n", runID)
-	events, err := resumed.Resume(a.asking(ctx), runID, message, agent.WithReissueTools(!f.noReissue))
-	if err != nil {
-		return err
-	}
 	return a.follow(ctx, db, runID, events, f)
 }
 

@@ -78,41 +78,38 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 
 func (a *app) forkCommand() *cobra.Command {
 	return subcommand("fork [DB] RUN SEQ FILE", "copy a database with a run cut at an event", func(cmd *cobra.Command, args []string) error {
-		return a.fork(cmd.Context(), args[0], args[1], args[2], args[3])
+		ctx, src, dst := cmd.Context(), args[0], args[3]
+		seq, err := strconv.ParseUint(args[2], 10, 63)
+		if err != nil {
+			return usagef("list the numbers: starling-host show DB RUN", "SEQ %q is not the args[2] of an event: numbers start at 1, and 0 keeps all events", args[2])
+		}
+		if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
+			return err
+		}
+		log, err := openDatabase(ctx, src)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		runID, err := starling.FindRun(ctx, log, args[1])
+		if err != nil {
+			return err
+		}
+		summary, err := log.Run(ctx, runID)
+		if err != nil {
+			return err
+		}
+		if seq > summary.LastSeq+1 {
+			return usagef("use 0 to keep all events", "%s has %s, so it cannot be cut at %d", summary.RunID, display.Plural(summary.LastSeq, "event"), seq)
+		}
+		if err := store.Fork(ctx, src, dst, summary.RunID, seq); err != nil {
+			return copyFailed(ctx, dst, err)
+		}
+		kept := summary.LastSeq
+		if seq > 0 {
+			kept = min(kept, seq-1)
+		}
+		a.stdout.Printf("%s has %d of %s in %s\n", summary.RunID, kept, display.Plural(summary.LastSeq, "event"), dst)
+		return nil
 	})
-}
-
-func (a *app) fork(ctx context.Context, src, run, number, dst string) error {
-	seq, err := strconv.ParseUint(number, 10, 63)
-	if err != nil {
-		return usagef("list the numbers: starling-host show DB RUN", "SEQ %q is not the number of an event: numbers start at 1, and 0 keeps all events", number)
-	}
-	if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
-		return err
-	}
-	log, err := openDatabase(ctx, src)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	runID, err := starling.FindRun(ctx, log, run)
-	if err != nil {
-		return err
-	}
-	summary, err := log.Run(ctx, runID)
-	if err != nil {
-		return err
-	}
-	if seq > summary.LastSeq+1 {
-		return usagef("use 0 to keep all events", "%s has %s, so it cannot be cut at %d", summary.RunID, display.Plural(summary.LastSeq, "event"), seq)
-	}
-	if err := store.Fork(ctx, src, dst, summary.RunID, seq); err != nil {
-		return copyFailed(ctx, dst, err)
-	}
-	kept := summary.LastSeq
-	if seq > 0 {
-		kept = min(kept, seq-1)
-	}
-	a.stdout.Printf("%s has %d of %s in %s\n", summary.RunID, kept, display.Plural(summary.LastSeq, "event"), dst)
-	return nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"strconv"
@@ -20,7 +19,50 @@ func (a *app) bundleCommand() *cobra.Command {
 	var out, receipts string
 	var html bool
 	cmd := subcommand("bundle [DB] RUN...", "write runs and their proofs to one file", func(cmd *cobra.Command, args []string) error {
-		return a.bundle(cmd.Context(), args[0], args[1:], out, html, receipts)
+		ctx, where, runs := cmd.Context(), args[0], args[1:]
+		issuer, err := issuerOf(receipts)
+		if err != nil {
+			return err
+		}
+		log, err := openDatabase(ctx, where)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		b, err := starling.Over(log, starling.Options{Receipts: issuer}).Bundle(ctx, runs...)
+		if err != nil {
+			return notSealed(where, err)
+		}
+		file, err := b.Bytes()
+		if err != nil {
+			return err
+		}
+		if html {
+			if file, err = verifier.Page(file, agent.Version()); err != nil {
+				return err
+			}
+		}
+		if err := writeFile(ctx, out, file, 0o600, false); err != nil {
+			return err
+		}
+		a.stdout.Printf("%s and %s in %s, %s\n", display.Plural(len(b.Runs), "run"), display.Plural(len(b.Modules), "module"), out, display.Size(uint64(len(file))))
+		if slices.ContainsFunc(b.Runs, func(events []event.Event) bool {
+			_, encrypted := event.AsEncrypted(events[0].Payload)
+			return encrypted
+		}) {
+			a.warn("a run of a tenant is encrypted: the file proves that it was sealed, and shows and executes nothing of it")
+			a.hint("replay from the database with the master key: " + display.Command("starling-host replay", named(where), runs[0]) + " --key-file FILE")
+		}
+		if len(b.Proofs) == 0 {
+			const proves = ", so the file proves that tools did what is recorded, and not who recorded it"
+			if last := b.Runs[0][len(b.Runs[0])-1]; !last.Kind.Terminal() {
+				a.warn("a run that has not ended is in no checkpoint" + proves)
+				return nil
+			}
+			a.warn(named(where) + " was never sealed" + proves)
+			a.hint(display.Command("starling-host seal --key seal.key", named(where)))
+		}
+		return nil
 	})
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 || len(args) == 1 && isDatabase(args[0]) {
@@ -35,52 +77,6 @@ func (a *app) bundleCommand() *cobra.Command {
 	cmd.Flags().StringVar(&receipts, "receipts", "", "add receipts of the calls, signed with the key in `KEYFILE`")
 	cmd.Flags().BoolVar(&html, "html", false, "write a page that shows and verifies the runs in a browser")
 	return cmd
-}
-
-func (a *app) bundle(ctx context.Context, where string, runs []string, out string, html bool, receipts string) error {
-	issuer, err := issuerOf(receipts)
-	if err != nil {
-		return err
-	}
-	log, err := openDatabase(ctx, where)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	b, err := starling.Over(log, starling.Options{Receipts: issuer}).Bundle(ctx, runs...)
-	if err != nil {
-		return notSealed(where, err)
-	}
-	file, err := b.Bytes()
-	if err != nil {
-		return err
-	}
-	if html {
-		if file, err = verifier.Page(file, agent.Version()); err != nil {
-			return err
-		}
-	}
-	if err := writeFile(ctx, out, file, 0o600, false); err != nil {
-		return err
-	}
-	a.stdout.Printf("%s and %s in %s, %s\n", display.Plural(len(b.Runs), "run"), display.Plural(len(b.Modules), "module"), out, display.Size(uint64(len(file))))
-	if slices.ContainsFunc(b.Runs, func(events []event.Event) bool {
-		_, encrypted := event.AsEncrypted(events[0].Payload)
-		return encrypted
-	}) {
-		a.warn("a run of a tenant is encrypted: the file proves that it was sealed, and shows and executes nothing of it")
-		a.hint("replay from the database with the master key: " + display.Command("starling-host replay", named(where), runs[0]) + " --key-file FILE")
-	}
-	if len(b.Proofs) == 0 {
-		const proves = ", so the file proves that tools did what is recorded, and not who recorded it"
-		if last := b.Runs[0][len(b.Runs[0])-1]; !last.Kind.Terminal() {
-			a.warn("a run that has not ended is in no checkpoint" + proves)
-			return nil
-		}
-		a.warn(named(where) + " was never sealed" + proves)
-		a.hint(display.Command("starling-host seal --key seal.key", named(where)))
-	}
-	return nil
 }
 
 // notSealed explains that a run is in no checkpoint.
@@ -100,24 +96,20 @@ func (a *app) proveCommand() *cobra.Command {
 				return usagef("events are numbered from 1", "SEQ %q is not the number of an event", args[2])
 			}
 		}
-		return a.prove(cmd.Context(), args[0], args[1], seq)
+		log, err := openDatabase(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		s, err := starling.Over(log, starling.Options{}).Prove(cmd.Context(), args[1], seq)
+		if err != nil {
+			return notSealed(args[0], err)
+		}
+		doc, err := s.JSON()
+		if err != nil {
+			return err
+		}
+		_, err = a.stdout.Exact().Write(doc)
+		return err
 	})
-}
-
-func (a *app) prove(ctx context.Context, where, run string, seq uint64) error {
-	log, err := openDatabase(ctx, where)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	s, err := starling.Over(log, starling.Options{}).Prove(ctx, run, seq)
-	if err != nil {
-		return notSealed(where, err)
-	}
-	doc, err := s.JSON()
-	if err != nil {
-		return err
-	}
-	_, err = a.stdout.Exact().Write(doc)
-	return err
 }

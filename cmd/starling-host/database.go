@@ -179,7 +179,6 @@ type readFlags struct{ keyFile string }
 
 func (f *readFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key, for runs of tenants; without, the variable "+tenant.MasterKeyVariable)
-	_ = cmd.MarkFlagFilename("key-file")
 }
 
 // open opens a database that must be there, for reading only. With a master key

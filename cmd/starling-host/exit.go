@@ -68,6 +68,14 @@ func silent(code int) error {
 	return &failure{code: code}
 }
 
+// unless is how a command ends that has printed its result, unless all is well.
+func unless(well bool, code int) error {
+	if well {
+		return nil
+	}
+	return silent(code)
+}
+
 // kinds are errors of other packages that say all there is: the code of each, the beginning of its
 // text, and what is printed in place of that.
 var kinds = []struct {

@@ -21,29 +21,25 @@ const inspectToken = "STARLING_INSPECT_TOKEN"
 func (a *app) inspectCommand() *cobra.Command {
 	addr := "127.0.0.1:0"
 	cmd := readCommand("inspect [DB]", "show the runs of a database in a browser", func(ctx context.Context, log database, args []string) error {
-		return a.inspect(ctx, log, args[0], addr)
+		listener, token, err := listenToInspect(addr, os.Getenv(inspectToken))
+		if err != nil {
+			return err
+		}
+		shown, err := databaseOf(ctx, args[0], log)
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		view, err := gateway.NewWebView(ctx, *shown, gateway.WebOptions{Token: token, Origins: gateway.OriginsOf(listener.Addr()), Warn: a.warn})
+		if err != nil {
+			return errors.Join(err, listener.Close())
+		}
+		defer view.Close()
+		a.stdout.Printf("http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
+		a.stderr.Printf("showing %s, read-only; stop with Ctrl-C\n", named(args[0]))
+		return view.Serve(ctx, listener)
 	})
 	cmd.Flags().StringVar(&addr, "addr", addr, "listen on this `HOST:PORT`; port 0 picks a free port")
 	return cmd
-}
-
-func (a *app) inspect(ctx context.Context, log database, path, addr string) error {
-	listener, token, err := listenToInspect(addr, os.Getenv(inspectToken))
-	if err != nil {
-		return err
-	}
-	shown, err := databaseOf(ctx, path, log)
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	view, err := gateway.NewWebView(ctx, *shown, gateway.WebOptions{Token: token, Origins: gateway.OriginsOf(listener.Addr()), Warn: a.warn})
-	if err != nil {
-		return errors.Join(err, listener.Close())
-	}
-	defer view.Close()
-	a.stdout.Printf("http://%s/sign-in#%s\n", listener.Addr(), url.PathEscape(token))
-	a.stderr.Printf("showing %s, read-only; stop with Ctrl-C\n", named(path))
-	return view.Serve(ctx, listener)
 }
 
 // databaseOf returns an open database for a reader, with its queue if this program can read one.

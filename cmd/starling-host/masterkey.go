@@ -24,7 +24,6 @@ func (f *hostFlags) addDatabase(cmd *cobra.Command) {
 func (f *hostFlags) addKey(cmd *cobra.Command) {
 	f.keyed = true
 	cmd.Flags().StringVar(&f.keyFile, "key-file", "", "`FILE` with the master key; without, the variable "+tenant.MasterKeyVariable)
-	_ = cmd.MarkFlagFilename("key-file")
 }
 
 // tenants is an open database with its tenants.
@@ -114,6 +113,5 @@ func (a *app) rewrapCommand() *cobra.Command {
 		})
 	}, f.addDatabase, f.addKey)
 	cmd.Flags().StringVar(&to, "new-key-file", "", "`FILE` with the new master key")
-	_ = cmd.MarkFlagFilename("new-key-file")
 	return cmd
 }

@@ -18,42 +18,38 @@ import (
 func (a *app) mcpTrustCommand() *cobra.Command {
 	yes := false
 	cmd := subcommand("trust SERVER", "accept an MCP server's changed tools", func(cmd *cobra.Command, args []string) error {
-		return a.mcpTrust(cmd.Context(), args[0], yes)
+		pins, err := gateway.DefaultPins()
+		if err != nil {
+			return err
+		}
+		name, changes, accept, err := pins.Changes(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if len(changes) == 0 {
+			a.stdout.Printf("%s is unchanged since it was accepted\n", name)
+			return nil
+		}
+		for _, c := range changes {
+			a.stdout.Printf("%s %s\n", c.Tool, c.What)
+			for _, p := range c.Parts {
+				a.stdout.Printf("  %s\n", strings.TrimPrefix(p.Pointer, "/"))
+				a.said("-", p.Before)
+				a.said("+", p.Now)
+			}
+		}
+		if !yes && a.confirm(cmd.Context(), "Accept this?", "y", "yes") != policy.Accept {
+			return &failure{code: exitRefused, message: "nothing was accepted"}
+		}
+		if err := accept(); err != nil {
+			return err
+		}
+		a.stdout.Printf("%s is accepted: %s\n", name, display.Plural(len(changes), "change"))
+		return nil
 	})
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.Flags().BoolVar(&yes, "yes", false, "accept without a question")
 	return cmd
-}
-
-func (a *app) mcpTrust(ctx context.Context, text string, yes bool) error {
-	pins, err := gateway.DefaultPins()
-	if err != nil {
-		return err
-	}
-	name, changes, accept, err := pins.Changes(ctx, text)
-	if err != nil {
-		return err
-	}
-	if len(changes) == 0 {
-		a.stdout.Printf("%s is unchanged since it was accepted\n", name)
-		return nil
-	}
-	for _, c := range changes {
-		a.stdout.Printf("%s %s\n", c.Tool, c.What)
-		for _, p := range c.Parts {
-			a.stdout.Printf("  %s\n", strings.TrimPrefix(p.Pointer, "/"))
-			a.said("-", p.Before)
-			a.said("+", p.Now)
-		}
-	}
-	if !yes && a.confirm(ctx, "Accept this?", "y", "yes") != policy.Accept {
-		return &failure{code: exitRefused, message: "nothing was accepted"}
-	}
-	if err := accept(); err != nil {
-		return err
-	}
-	a.stdout.Printf("%s is accepted: %s\n", name, display.Plural(len(changes), "change"))
-	return nil
 }
 
 // said prints a JSON value with a sign before each line. A text has its own lines, between
@@ -92,7 +88,7 @@ func (a *app) mcpVerifyCommand() *cobra.Command {
 			if len(v.Others) > 0 {
 				a.stdout.Printf("tools without a recorded call: %s\n", strings.Join(v.Others, ", "))
 			}
-		}), silent(map[bool]int{false: exitFailed}[v.Same]))
+		}), unless(v.Same, exitFailed))
 	}, a.outputFlag)
 	cmd.Flags().StringVar(&f.servers[0], "server", "", "send the calls to this MCP server, `[NAME=]COMMAND|URL`, with the NAME of the recording")
 	f.addServers(cmd.Flags())

@@ -21,7 +21,43 @@ type migrateFlags struct {
 func (a *app) migrateCommand() *cobra.Command {
 	var f migrateFlags
 	cmd := subcommand("migrate [DB]", "upgrade a database to the current layout", func(cmd *cobra.Command, args []string) error {
-		return a.migrate(cmd.Context(), args[0], f)
+		ctx, where := cmd.Context(), args[0]
+		if f.roles != (store.Roles{}) && !onServer(where) {
+			return usagef("", "--host-role, --retention-role and --reader-role require a PostgreSQL server")
+		}
+		do := toMigrate
+		if f.dryRun {
+			do = toRead
+		}
+		log, err := openFor(ctx, where, do)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		missing, err := serve.MissingTables(ctx, log)
+		if err != nil {
+			return err
+		}
+		report, err := log.MigrateSchema(ctx, f.dryRun)
+		if err != nil {
+			return err
+		}
+		if onServer(where) && !f.dryRun {
+			if err := a.migrateHost(ctx, log, f.roles); err != nil {
+				return err
+			}
+		} else if !f.dryRun {
+			for _, set := range missing {
+				if err := log.CreateTables(ctx, set); err != nil {
+					return err
+				}
+			}
+		}
+		if len(missing) > 0 {
+			report.Steps = append(report.Steps, "make the tables of a host: "+serve.NamesOf(missing))
+		}
+		a.printMigration(report, f)
+		return nil
 	})
 	cmd.Args = namedToChange(func() bool { return !f.dryRun })
 	flags := cmd.Flags()
@@ -30,45 +66,6 @@ func (a *app) migrateCommand() *cobra.Command {
 	flags.StringVar(&f.roles.Retention, "retention-role", "", "let `ROLE` remove runs")
 	flags.StringVar(&f.roles.Reader, "reader-role", "", "let `ROLE` read")
 	return cmd
-}
-
-func (a *app) migrate(ctx context.Context, where string, f migrateFlags) error {
-	if f.roles != (store.Roles{}) && !onServer(where) {
-		return usagef("", "--host-role, --retention-role and --reader-role require a PostgreSQL server")
-	}
-	do := toMigrate
-	if f.dryRun {
-		do = toRead
-	}
-	log, err := openFor(ctx, where, do)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	missing, err := serve.MissingTables(ctx, log)
-	if err != nil {
-		return err
-	}
-	report, err := log.MigrateSchema(ctx, f.dryRun)
-	if err != nil {
-		return err
-	}
-	if onServer(where) && !f.dryRun {
-		if err := a.migrateHost(ctx, log, f.roles); err != nil {
-			return err
-		}
-	} else if !f.dryRun {
-		for _, set := range missing {
-			if err := log.CreateTables(ctx, set); err != nil {
-				return err
-			}
-		}
-	}
-	if len(missing) > 0 {
-		report.Steps = append(report.Steps, "make the tables of a host: "+serve.NamesOf(missing))
-	}
-	a.printMigration(report, f)
-	return nil
 }
 
 func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {

@@ -168,10 +168,7 @@ func (a *app) policyTest(ctx context.Context, p *policy.Policy, log database, id
 	if gone > 0 {
 		a.stderr.Printf("not tested: %s of tenants that were erased\n", display.Plural(gone, "run"))
 	}
-	if refused > 0 {
-		return silent(exitRefused)
-	}
-	return nil
+	return unless(refused == 0, exitRefused)
 }
 
 // runsSince returns the ids of the runs of a namespace that began after a time, oldest first.
@@ -219,40 +216,32 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		for _, name := range doc.Missing {
 			doc.Caution = "The value of " + name + " was not checked: STARLING_SECRET_" + name + " is not set here."
 		}
-		return a.policyExplain(doc)
+		return cmp.Or(a.emit(doc, func() {
+			a.stdout.Printf("%s by %s\n", doc.Request, doc.Tool)
+			for _, v := range doc.Verdicts {
+				if v.Allowed {
+					a.stdout.Printf("allowed  %s:%d  rule %d: %s\n", v.File, v.Line, v.Rule, v.Text)
+					continue
+				}
+				a.stdout.Printf("denied   %s:%d  %s\n", v.File, v.Line, v.Reason)
+			}
+			if doc.Address != "" {
+				a.stdout.Printf("denied   %s\n", doc.Address)
+			}
+			if doc.Refused != "" {
+				a.stdout.Printf("denied   %s\n", doc.Refused)
+			}
+			if doc.Suggest != "" {
+				a.stdout.Printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)
+			}
+			if doc.Caution != "" {
+				a.stdout.Printf("\n%s\n", doc.Caution)
+			}
+		}), unless(doc.Allowed, exitRefused))
 	}, a.outputFlag)
 	cmd.Flags().StringVar(&method, "method", "GET", "`METHOD` of the request")
 	cmd.Flags().StringArrayVar(&headers, "header", nil, "`NAME: VALUE` of a header of the request; may be repeated")
 	cmd.Flags().StringVar(&body, "body", "", "`TEXT` of the request's body")
 	cmd.Flags().StringVar(&tenant, "tenant", "", "`FILE` of a tenant's policy, which must allow the request as well")
 	return cmd
-}
-
-func (a *app) policyExplain(doc policy.Explanation) error {
-	code := exitOK
-	if !doc.Allowed {
-		code = exitRefused
-	}
-	return cmp.Or(a.emit(doc, func() {
-		a.stdout.Printf("%s by %s\n", doc.Request, doc.Tool)
-		for _, v := range doc.Verdicts {
-			if v.Allowed {
-				a.stdout.Printf("allowed  %s:%d  rule %d: %s\n", v.File, v.Line, v.Rule, v.Text)
-				continue
-			}
-			a.stdout.Printf("denied   %s:%d  %s\n", v.File, v.Line, v.Reason)
-		}
-		if doc.Address != "" {
-			a.stdout.Printf("denied   %s\n", doc.Address)
-		}
-		if doc.Refused != "" {
-			a.stdout.Printf("denied   %s\n", doc.Refused)
-		}
-		if doc.Suggest != "" {
-			a.stdout.Printf("\nThis rule in permissions.network.allow would allow it:\n\n      - %s\n", doc.Suggest)
-		}
-		if doc.Caution != "" {
-			a.stdout.Printf("\n%s\n", doc.Caution)
-		}
-	}), silent(code))
 }

@@ -27,7 +27,25 @@ func (a *app) queueCommand() *cobra.Command {
 			return usagef("", "--limit must be at least 1 and --after at least 0")
 		}
 		f.filter.After, f.filter.State = int64(f.after), queue.State(f.state)
-		return a.listQueue(cmd.Context(), args[0], f)
+		q, log, err := openQueue(cmd.Context(), args[0], toRead)
+		if errors.Is(err, queue.ErrNoTables) {
+			return a.emit(queue.Overview{Tenants: []queue.Stats{}, Items: []queue.Status{}}, func() { a.noQueue(args[0]) })
+		} else if err != nil {
+			return err
+		}
+		defer log.Close()
+		doc, err := q.Overview(cmd.Context(), f.filter)
+		if err != nil {
+			return err
+		}
+		return a.emit(doc, func() {
+			view.Tenants(a.stdout, doc.Tenants)
+			a.stdout.Printf("\n")
+			view.Jobs(a.stdout, doc.Items)
+			if doc.Next > 0 {
+				a.stderr.Printf("there are more; for the next page: --after %d\n", doc.Next)
+			}
+		})
 	}, a.outputFlag)
 	cmd.Flags().StringVar(&f.filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
 	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(queue.Waiting), string(queue.Sleeping), string(queue.Running)))
@@ -41,7 +59,23 @@ func (a *app) queueCommand() *cobra.Command {
 
 func (a *app) hostsCommand() *cobra.Command {
 	cmd := subcommand("hosts [DB]", "list and drain the hosts of a database", func(cmd *cobra.Command, args []string) error {
-		return a.listHosts(cmd.Context(), args[0])
+		doc := queue.HostList{Items: []queue.Host{}}
+		q, log, err := openQueue(cmd.Context(), args[0], toRead)
+		if err == nil {
+			defer log.Close()
+			doc, err = q.HostList(cmd.Context())
+		}
+		none := errors.Is(err, queue.ErrNoTables)
+		if err != nil && !none {
+			return err
+		}
+		return a.emit(doc, func() {
+			if none {
+				a.noQueue(args[0])
+			} else {
+				view.Hosts(a.stdout, doc.Items)
+			}
+		})
 	}, a.outputFlag)
 	cmd.AddCommand(
 		a.steerCommand("drain [DB] HOST", "let a host finish its runs and start no others", "draining", queueWords(hostWords)),
@@ -62,51 +96,9 @@ func openQueue(ctx context.Context, where string, do access) (*serve.Jobs, datab
 	return q, log, err
 }
 
-func (a *app) listQueue(ctx context.Context, where string, f queueFlags) error {
-	q, log, err := openQueue(ctx, where, toRead)
-	if errors.Is(err, queue.ErrNoTables) {
-		return a.emit(queue.Overview{Tenants: []queue.Stats{}, Items: []queue.Status{}}, func() { a.noQueue(where) })
-	} else if err != nil {
-		return err
-	}
-	defer log.Close()
-	doc, err := q.Overview(ctx, f.filter)
-	if err != nil {
-		return err
-	}
-	return a.emit(doc, func() {
-		view.Tenants(a.stdout, doc.Tenants)
-		a.stdout.Printf("\n")
-		view.Jobs(a.stdout, doc.Items)
-		if doc.Next > 0 {
-			a.stderr.Printf("there are more; for the next page: --after %d\n", doc.Next)
-		}
-	})
-}
-
 // noQueue says so of a database that no host has used.
 func (a *app) noQueue(where string) error {
 	return a.stderr.Printf("%s has no queue: no host has used it\n", named(where))
-}
-
-func (a *app) listHosts(ctx context.Context, where string) error {
-	doc := queue.HostList{Items: []queue.Host{}}
-	q, log, err := openQueue(ctx, where, toRead)
-	if err == nil {
-		defer log.Close()
-		doc, err = q.HostList(ctx)
-	}
-	none := errors.Is(err, queue.ErrNoTables)
-	if err != nil && !none {
-		return err
-	}
-	return a.emit(doc, func() {
-		if none {
-			a.noQueue(where)
-		} else {
-			view.Hosts(a.stdout, doc.Items)
-		}
-	})
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second

@@ -30,7 +30,44 @@ func (a *app) receiptCommand() *cobra.Command {
 		if f.key == "" {
 			return usagef("make one with: starling-host seal keygen seal.key", "receipt: --key FILE is missing")
 		}
-		return a.receipt(cmd.Context(), args, f)
+		issuer, err := issuerOf(f.key)
+		if err != nil {
+			return err
+		}
+		if f.pem {
+			return pem.Encode(a.stdout.Exact(), issuer.Key.PEM())
+		}
+		issuer.LeafOnly = f.leafOnly
+		log, err := f.read.open(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		db := starling.Over(log, starling.Options{Receipts: issuer})
+		defer db.Close()
+		receipts, err := db.Receipts(cmd.Context(), args[1])
+		if errors.Is(err, receipt.ErrOpen) {
+			return &failure{code: exitRefused, message: "the run has not ended, and has no receipts yet", hint: display.Command("starling-host show", args...)}
+		}
+		if err != nil {
+			return err
+		}
+		if f.call != "" {
+			one := receipt.OfCall(receipts, f.call)
+			if one == nil {
+				return usagef(display.Command("starling-host show", args...), "receipt: the run has no call %q", f.call)
+			}
+			receipts = []*receipt.Receipt{one}
+		}
+		if len(receipts) == 0 {
+			return &failure{code: exitRefused, message: "the run called no tool, so it has no receipts", hint: display.Command("starling-host show", args...)}
+		}
+		for _, r := range receipts {
+			if err := a.writeValue(r); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringVar(&f.call, "call", "", "only the receipt of the call with this `ID`")
@@ -47,47 +84,6 @@ func issuerOf(file string) (*receipt.Issuer, error) {
 		return nil, err
 	}
 	return &receipt.Issuer{Key: key}, nil
-}
-
-func (a *app) receipt(ctx context.Context, args []string, f receiptFlags) error {
-	issuer, err := issuerOf(f.key)
-	if err != nil {
-		return err
-	}
-	if f.pem {
-		return pem.Encode(a.stdout.Exact(), issuer.Key.PEM())
-	}
-	issuer.LeafOnly = f.leafOnly
-	log, err := f.read.open(ctx, args[0])
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	db := starling.Over(log, starling.Options{Receipts: issuer})
-	defer db.Close()
-	receipts, err := db.Receipts(ctx, args[1])
-	if errors.Is(err, receipt.ErrOpen) {
-		return &failure{code: exitRefused, message: "the run has not ended, and has no receipts yet", hint: display.Command("starling-host show", args...)}
-	}
-	if err != nil {
-		return err
-	}
-	if f.call != "" {
-		one := receipt.OfCall(receipts, f.call)
-		if one == nil {
-			return usagef(display.Command("starling-host show", args...), "receipt: the run has no call %q", f.call)
-		}
-		receipts = []*receipt.Receipt{one}
-	}
-	if len(receipts) == 0 {
-		return &failure{code: exitRefused, message: "the run called no tool, so it has no receipts", hint: display.Command("starling-host show", args...)}
-	}
-	for _, r := range receipts {
-		if err := a.writeValue(r); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // isReceipt reports whether a document begins as a receipt does.

@@ -112,14 +112,13 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 			return &failure{code: exitFailed, message: "the checkpoint is signed, but not written to a file: " + err.Error()}
 		}
 	}
-	c, code := sealed.Checkpoint, exitOK
+	c := sealed.Checkpoint
 	var refused []refusedDocument
 	for _, r := range sealed.Refused {
-		code = exitInvalid
 		refused = append(refused, refusedDocument{r.RunID, starling.PlainError(r.Err)})
 	}
 	doc := sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals, refused}
-	return cmp.Or(a.emit(doc, func() { a.printSealed(doc, c, named(where)) }), silent(code))
+	return cmp.Or(a.emit(doc, func() { a.printSealed(doc, c, named(where)) }), unless(len(refused) == 0, exitInvalid))
 }
 
 func (a *app) printSealed(doc sealedDocument, c seal.Checkpoint, where string) {

@@ -18,7 +18,10 @@ import (
 )
 
 func (a *app) secretCommand() *cobra.Command {
-	return parent("secret", "secrets that a tenant's tools send and never see", a.secretSetCommand(), a.secretListCommand(), a.secretDeleteCommand())
+	return parent("secret", "secrets that a tenant's tools send and never see", a.secretSetCommand(), a.secretListCommand(),
+		tenantsCommand("delete TENANT NAME", "delete a secret", toChange, func(ctx context.Context, t tenants, args []string) error {
+			return t.DeleteSecret(ctx, args[0], args[1])
+		}))
 }
 
 func (a *app) secretSetCommand() *cobra.Command {
@@ -27,7 +30,20 @@ func (a *app) secretSetCommand() *cobra.Command {
 	place := string(tenant.PlaceHeader)
 	cmd := subcommand("set TENANT NAME", "store a secret", func(cmd *cobra.Command, args []string) error {
 		sec.Name, sec.Place = args[1], tenant.Place(place)
-		return a.setSecret(cmd.Context(), f, args[0], sec)
+		ctx := cmd.Context()
+		if len(sec.Audience) == 0 {
+			return usagef("name the hosts that may receive it: --host api.example.com", "secret set: --host is missing")
+		}
+		return f.withTenants(ctx, toChange, func(t tenants) error {
+			if _, err := t.DataKey(ctx, args[0]); err != nil { // before a value is typed in vain
+				return err
+			}
+			value, err := a.readSecret(ctx, sec.Name)
+			if err != nil {
+				return err
+			}
+			return t.SetSecret(ctx, args[0], sec, value)
+		})
 	}, f.addDatabase, f.addKey)
 	cmd.Args = noValue
 	cmd.Flags().StringSliceVar(&sec.Audience, "host", nil, "`HOST` that it may be sent to, or .SUFFIX; may be repeated")
@@ -57,22 +73,6 @@ func noValue(cmd *cobra.Command, args []string) error {
 	return arguments(cmd, args)
 }
 
-func (a *app) setSecret(ctx context.Context, f hostFlags, id string, sec tenant.Secret) error {
-	if len(sec.Audience) == 0 {
-		return usagef("name the hosts that may receive it: --host api.example.com", "secret set: --host is missing")
-	}
-	return f.withTenants(ctx, toChange, func(t tenants) error {
-		if _, err := t.DataKey(ctx, id); err != nil { // before a value is typed in vain
-			return err
-		}
-		value, err := a.readSecret(ctx, sec.Name)
-		if err != nil {
-			return err
-		}
-		return t.SetSecret(ctx, id, sec, value)
-	})
-}
-
 // readSecret asks for a value at a terminal, and reads it from anything else.
 func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error) {
 	if f, ok := a.stdin.(*os.File); ok && terminal.Is(f) {
@@ -97,32 +97,22 @@ func (a *app) readSecret(ctx context.Context, name string) (tenant.Value, error)
 
 func (a *app) secretListCommand() *cobra.Command {
 	return tenantsCommand("list TENANT", "list the secrets of a tenant, without their values", toRead, func(ctx context.Context, t tenants, args []string) error {
-		return a.listSecrets(ctx, t, args[0])
+		if _, err := t.Tenant(ctx, args[0]); err != nil {
+			return err
+		}
+		list, err := t.Secrets(ctx, args[0])
+		if err != nil {
+			return err
+		}
+		return a.emit(secretsDocument{append([]tenant.Secret{}, list...)}, func() {
+			for _, s := range list {
+				a.stdout.Printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, display.Time(s.Updated), strings.Join(s.Audience, " "))
+			}
+		})
 	}, a.outputFlag)
 }
 
 // secretsDocument is the output of "secret list -o json".
 type secretsDocument struct {
 	Secrets []tenant.Secret `json:"secrets"`
-}
-
-func (a *app) listSecrets(ctx context.Context, t tenants, id string) error {
-	if _, err := t.Tenant(ctx, id); err != nil {
-		return err
-	}
-	list, err := t.Secrets(ctx, id)
-	if err != nil {
-		return err
-	}
-	return a.emit(secretsDocument{append([]tenant.Secret{}, list...)}, func() {
-		for _, s := range list {
-			a.stdout.Printf("%-24s  %-6s  %-24s  %s\n", s.Name, s.Place, display.Time(s.Updated), strings.Join(s.Audience, " "))
-		}
-	})
-}
-
-func (a *app) secretDeleteCommand() *cobra.Command {
-	return tenantsCommand("delete TENANT NAME", "delete a secret", toChange, func(ctx context.Context, t tenants, args []string) error {
-		return t.DeleteSecret(ctx, args[0], args[1])
-	})
 }

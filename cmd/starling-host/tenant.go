@@ -20,8 +20,11 @@ import (
 
 func (a *app) tenantCommand() *cobra.Command {
 	return parent("tenant", "who may use a host, and how much",
-		a.tenantCreateCommand(), a.tenantListCommand(), a.rotateKeyCommand(), a.revokeKeyCommand(),
-		a.suspendCommand(), a.resumeTenantCommand(), a.limitsCommand(), a.tenantPolicyCommand(),
+		a.tenantCreateCommand(), a.tenantListCommand(), a.rotateKeyCommand(),
+		tenantsCommand("revoke-key ID KEY-ID", "revoke a key", toChange, func(ctx context.Context, t tenants, args []string) error { return t.RevokeKey(ctx, args[0], args[1]) }, a.outputFlag),
+		tenantsCommand("suspend ID", "refuse a tenant's keys and pause its runs", toChange, func(ctx context.Context, t tenants, args []string) error { return t.Suspend(ctx, args[0]) }),
+		tenantsCommand("resume ID", "accept a suspended tenant's keys again", toChange, func(ctx context.Context, t tenants, args []string) error { return t.Resume(ctx, args[0]) }),
+		a.limitsCommand(), a.tenantPolicyCommand(),
 		a.tenantUsageCommand(), a.tenantModulesCommand(), a.trustCommand(), a.eraseCommand(), a.keygenCommand(), a.rewrapCommand())
 }
 
@@ -47,33 +50,30 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 	cmd := subcommand("create ID", "create a tenant and its first key", func(cmd *cobra.Command, args []string) error {
 		one := tenant.Tenant{ID: args[0], Name: name, Weight: 1}
 		l.apply(cmd, &one)
-		return a.createTenant(cmd.Context(), f, one)
+		ctx := cmd.Context()
+		if err := tenant.ValidID(one.ID); err != nil { // before a database is created
+			return err
+		}
+		made := isNew(f.database)
+		t, err := f.openTenants(ctx, toCreate)
+		if err != nil {
+			return err
+		}
+		defer t.log.Close()
+		if made {
+			a.stderr.Printf("a new database: %s\n", f.database)
+		}
+		if one, err = t.Create(ctx, one); err != nil {
+			return err
+		}
+		k, key, err := t.CreateKey(ctx, one.ID, "first")
+		if err != nil {
+			return err
+		}
+		return a.printKey(k, key)
 	}, f.addDatabase, f.addKey, a.outputFlag, l.add)
 	cmd.Flags().StringVar(&name, "name", "", "display `NAME` of the tenant")
 	return cmd
-}
-
-func (a *app) createTenant(ctx context.Context, f hostFlags, one tenant.Tenant) error {
-	if err := tenant.ValidID(one.ID); err != nil { // before a database is created
-		return err
-	}
-	made := isNew(f.database)
-	t, err := f.openTenants(ctx, toCreate)
-	if err != nil {
-		return err
-	}
-	defer t.log.Close()
-	if made {
-		a.stderr.Printf("a new database: %s\n", f.database)
-	}
-	if one, err = t.Create(ctx, one); err != nil {
-		return err
-	}
-	k, key, err := t.CreateKey(ctx, one.ID, "first")
-	if err != nil {
-		return err
-	}
-	return a.printKey(k, key)
 }
 
 func (a *app) rotateKeyCommand() *cobra.Command {
@@ -95,22 +95,6 @@ func (a *app) rotateKeyCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&grace, "grace", grace, "keep the old keys valid for this long")
 	cmd.Flags().StringVar(&label, "label", "", "`TEXT` that identifies the key")
 	return cmd
-}
-
-func (a *app) revokeKeyCommand() *cobra.Command {
-	return tenantsCommand("revoke-key ID KEY-ID", "revoke a key", toChange, func(ctx context.Context, t tenants, args []string) error {
-		return t.RevokeKey(ctx, args[0], args[1])
-	}, a.outputFlag)
-}
-
-func (a *app) suspendCommand() *cobra.Command {
-	return tenantsCommand("suspend ID", "refuse a tenant's keys and pause its runs", toChange, func(ctx context.Context, t tenants, args []string) error {
-		return t.Suspend(ctx, args[0])
-	})
-}
-
-func (a *app) resumeTenantCommand() *cobra.Command {
-	return tenantsCommand("resume ID", "accept a suspended tenant's keys again", toChange, func(ctx context.Context, t tenants, args []string) error { return t.Resume(ctx, args[0]) })
 }
 
 func (a *app) eraseCommand() *cobra.Command {
@@ -260,7 +244,42 @@ func (a *app) listTenants(ctx context.Context, t tenants) error {
 func (a *app) tenantUsageCommand() *cobra.Command {
 	filter := tenant.UsageFilter{}
 	cmd := tenantsCommand("usage [ID]", "show the usage of tenants by day", toRead, func(ctx context.Context, t tenants, _ []string) error {
-		return a.tenantUsage(ctx, t, filter)
+		q, err := queue.Open(ctx, t.log, queue.Config{Existing: true})
+		if errors.Is(err, queue.ErrNoTables) {
+			a.stderr.Printf("no usage is recorded: no host of this version has used the database\n")
+		} else if err != nil {
+			return err
+		}
+		doc, err := serve.UsageOf(ctx, t.log, t.Store, q, tenant.DefaultLimits(), filter)
+		if err != nil {
+			return err
+		}
+		return a.emit(doc, func() {
+			const columns = "%-32s  %-10s  %10s  %16s  %10s  %11s  %11s\n"
+			a.stdout.Printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
+			of := func(used, bound int64) string {
+				if bound < 0 {
+					return display.Size(uint64(used)) + ", no bound"
+				}
+				return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
+			}
+			for _, one := range doc.Items {
+				for _, d := range one.Days {
+					a.stdout.Printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), display.Size(uint64(d.EgressBytes)), display.Size(uint64(d.RecordedBytes)))
+				}
+				a.stdout.Printf("%-32s  has %s, %s", one.Tenant, display.Plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
+				if r := one.Recorded; r != nil {
+					a.stdout.Printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
+					if r.Held > 0 {
+						a.stdout.Printf("; in runs that have not ended %s", display.Size(uint64(r.Held)))
+					}
+				}
+				a.stdout.Printf("\n")
+			}
+			if doc.Next != "" {
+				a.stderr.Printf("there are more; for the next page: --after %s\n", doc.Next)
+			}
+		})
 	}, a.outputFlag)
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		if filter.Days < 1 || filter.Days > queue.UsageDays || filter.Limit < 1 {
@@ -275,43 +294,4 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 	cmd.Flags().IntVar(&filter.Limit, "limit", tenant.DefaultUsageTenants, "show at most `N` tenants")
 	cmd.Flags().StringVar(&filter.After, "after", "", "show the tenants after `ID`, the last of the previous page")
 	return cmd
-}
-
-func (a *app) tenantUsage(ctx context.Context, t tenants, f tenant.UsageFilter) error {
-	q, err := queue.Open(ctx, t.log, queue.Config{Existing: true})
-	if errors.Is(err, queue.ErrNoTables) {
-		a.stderr.Printf("no usage is recorded: no host of this version has used the database\n")
-	} else if err != nil {
-		return err
-	}
-	doc, err := serve.UsageOf(ctx, t.log, t.Store, q, tenant.DefaultLimits(), f)
-	if err != nil {
-		return err
-	}
-	return a.emit(doc, func() {
-		const columns = "%-32s  %-10s  %10s  %16s  %10s  %11s  %11s\n"
-		a.stdout.Printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
-		of := func(used, bound int64) string {
-			if bound < 0 {
-				return display.Size(uint64(used)) + ", no bound"
-			}
-			return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
-		}
-		for _, one := range doc.Items {
-			for _, d := range one.Days {
-				a.stdout.Printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), display.Size(uint64(d.EgressBytes)), display.Size(uint64(d.RecordedBytes)))
-			}
-			a.stdout.Printf("%-32s  has %s, %s", one.Tenant, display.Plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
-			if r := one.Recorded; r != nil {
-				a.stdout.Printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
-				if r.Held > 0 {
-					a.stdout.Printf("; in runs that have not ended %s", display.Size(uint64(r.Held)))
-				}
-			}
-			a.stdout.Printf("\n")
-		}
-		if doc.Next != "" {
-			a.stderr.Printf("there are more; for the next page: --after %s\n", doc.Next)
-		}
-	})
 }

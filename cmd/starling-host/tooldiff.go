@@ -2,7 +2,6 @@ package main
 
 import (
 	"cmp"
-	"context"
 
 	"github.com/spf13/cobra"
 
@@ -12,18 +11,42 @@ import (
 	"github.com/starling-host/starling/internal/terminal"
 )
 
-type diffFlags struct {
-	database string
-	read     readFlags
-}
-
 func (a *app) toolDiffCommand() *cobra.Command {
-	var f diffFlags
+	var database string
+	var read readFlags
 	cmd := subcommand("diff OLD NEW", "compare two versions of a tool, also on recorded runs", func(cmd *cobra.Command, args []string) error {
-		return a.toolDiff(cmd.Context(), args[0], args[1], f)
+		ctx, old, new := cmd.Context(), args[0], args[1]
+		_, from, err := a.examine(ctx, old, artifact.Finder{})
+		if err != nil {
+			return err
+		}
+		_, to, err := a.examine(ctx, new, artifact.Finder{})
+		if err != nil {
+			return err
+		}
+		doc := diffDocument{Old: from.ModuleBytes, New: to.ModuleBytes, Changes: from.Changes(to)}
+		doc.Same = len(doc.Changes) == 0
+		if database != "" {
+			log, err := read.open(ctx, database)
+			if err != nil {
+				return err
+			}
+			defer log.Close()
+			db := starling.Over(log, starling.Options{})
+			defer db.Close()
+			if doc.Runs, err = db.DiffRuns(ctx, from.Digest, starling.ReplayOptions{Module: new, Engine: starling.EngineOptions{Warn: a.warn}}); err != nil {
+				return err
+			}
+			doc.Same = doc.Same && len(doc.Runs.Differ) == 0
+		}
+		return cmp.Or(a.emit(doc, func() {
+			a.stdout.Printf("old  %.16s  %s  %s\n", doc.Old.Digest, display.Size(uint64(doc.Old.Size)), doc.Old.Source)
+			a.stdout.Printf("new  %.16s  %s  %s\n", doc.New.Digest, display.Size(uint64(doc.New.Size)), doc.New.Source)
+			a.printDifferences(doc.Changes, "imports, tools, schemas, hosts and limits", doc.Runs, "with other modules left out")
+		}), unless(doc.Same, exitFailed))
 	}, a.outputFlag)
-	cmd.Flags().StringVar(&f.database, "db", "", "execute the runs in this `DB` again with NEW")
-	f.read.add(cmd)
+	cmd.Flags().StringVar(&database, "db", "", "execute the runs in this `DB` again with NEW")
+	read.add(cmd)
 	return cmd
 }
 
@@ -34,37 +57,6 @@ type diffDocument struct {
 	New     starling.ModuleBytes    `json:"new"`
 	Changes []starling.Change       `json:"changes"`
 	Runs    *starling.RunDifference `json:"runs,omitempty"` // without --db there are none
-}
-
-func (a *app) toolDiff(ctx context.Context, old, new string, f diffFlags) error {
-	_, from, err := a.examine(ctx, old, artifact.Finder{})
-	if err != nil {
-		return err
-	}
-	_, to, err := a.examine(ctx, new, artifact.Finder{})
-	if err != nil {
-		return err
-	}
-	doc := diffDocument{Old: from.ModuleBytes, New: to.ModuleBytes, Changes: from.Changes(to)}
-	doc.Same = len(doc.Changes) == 0
-	if f.database != "" {
-		log, err := f.read.open(ctx, f.database)
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		db := starling.Over(log, starling.Options{})
-		defer db.Close()
-		if doc.Runs, err = db.DiffRuns(ctx, from.Digest, starling.ReplayOptions{Module: new, Engine: starling.EngineOptions{Warn: a.warn}}); err != nil {
-			return err
-		}
-		doc.Same = doc.Same && len(doc.Runs.Differ) == 0
-	}
-	return cmp.Or(a.emit(doc, func() {
-		a.stdout.Printf("old  %.16s  %s  %s\n", doc.Old.Digest, display.Size(uint64(doc.Old.Size)), doc.Old.Source)
-		a.stdout.Printf("new  %.16s  %s  %s\n", doc.New.Digest, display.Size(uint64(doc.New.Size)), doc.New.Source)
-		a.printDifferences(doc.Changes, "imports, tools, schemas, hosts and limits", doc.Runs, "with other modules left out")
-	}), silent(map[bool]int{false: exitFailed}[doc.Same]))
 }
 
 // printDifferences prints changes, or what is the same, and how runs differ, unless runs is nil.

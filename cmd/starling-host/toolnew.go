@@ -182,41 +182,37 @@ func writeFolder(dir string, files map[string][]byte) error {
 func (a *app) toolBuildCommand() *cobra.Command {
 	out := ""
 	cmd := subcommand("build TOOL", "build a tool, and write its module to one file", func(cmd *cobra.Command, args []string) error {
-		return a.toolBuild(cmd.Context(), args[0], out)
+		module, doc, err := a.examine(cmd.Context(), args[0], artifact.Finder{})
+		if err != nil {
+			return err
+		}
+		write := writeFile
+		if out == "" { // the folder's author could have put a link there
+			out, write = module.Name+".wasm", func(_ context.Context, path string, content []byte, perm fs.FileMode, _ bool) error {
+				return keyfile.Replace(path, content, perm)
+			}
+		}
+		if source, err := os.Stat(doc.Source); err == nil {
+			if target, err := os.Stat(out); err == nil && os.SameFile(source, target) {
+				return usagef("write another file: "+display.Command("starling-host tool build -o FILE", args[0]), "build: %s would replace the file that it is made of", out)
+			}
+		}
+		if err := write(cmd.Context(), out, module.Wasm, 0o644, true); err != nil {
+			return err
+		}
+		a.stdout.Printf("written  %s, %s\n", out, display.Size(uint64(len(module.Wasm))))
+		a.stdout.Printf("digest   %s\n", doc.Digest)
+		imports := slices.DeleteFunc(slices.Clone(doc.Imports), func(name string) bool { return strings.HasPrefix(name, abi.WASIModule+".") })
+		if n := len(doc.Imports) - len(imports); n > 0 {
+			imports = append(imports, fmt.Sprintf("%d of WASI", n))
+		}
+		a.stdout.Printf("imports  %s\n", view.ListOr(imports, "none"))
+		for _, t := range doc.Tools {
+			first, _, _ := strings.Cut(t.Description, "\n")
+			a.stdout.Printf("tool     %s: %s\n", t.Name, display.Shorten(display.Printable(first), 100))
+		}
+		return nil
 	})
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE` (default NAME.wasm in this folder)")
 	return cmd
-}
-
-func (a *app) toolBuild(ctx context.Context, ref, out string) error {
-	module, doc, err := a.examine(ctx, ref, artifact.Finder{})
-	if err != nil {
-		return err
-	}
-	write := writeFile
-	if out == "" { // the folder's author could have put a link there
-		out, write = module.Name+".wasm", func(_ context.Context, path string, content []byte, perm fs.FileMode, _ bool) error {
-			return keyfile.Replace(path, content, perm)
-		}
-	}
-	if source, err := os.Stat(doc.Source); err == nil {
-		if target, err := os.Stat(out); err == nil && os.SameFile(source, target) {
-			return usagef("write another file: "+display.Command("starling-host tool build -o FILE", ref), "build: %s would replace the file that it is made of", out)
-		}
-	}
-	if err := write(ctx, out, module.Wasm, 0o644, true); err != nil {
-		return err
-	}
-	a.stdout.Printf("written  %s, %s\n", out, display.Size(uint64(len(module.Wasm))))
-	a.stdout.Printf("digest   %s\n", doc.Digest)
-	imports := slices.DeleteFunc(slices.Clone(doc.Imports), func(name string) bool { return strings.HasPrefix(name, abi.WASIModule+".") })
-	if n := len(doc.Imports) - len(imports); n > 0 {
-		imports = append(imports, fmt.Sprintf("%d of WASI", n))
-	}
-	a.stdout.Printf("imports  %s\n", view.ListOr(imports, "none"))
-	for _, t := range doc.Tools {
-		first, _, _ := strings.Cut(t.Description, "\n")
-		a.stdout.Printf("tool     %s: %s\n", t.Name, display.Shorten(display.Printable(first), 100))
-	}
-	return nil
 }

@@ -15,7 +15,50 @@ import (
 
 func (a *app) validateCommand() *cobra.Command {
 	cmd := readCommand("validate [DB] [RUN]", "check the hash chain, Merkle root and invariants", func(ctx context.Context, log database, args []string) error {
-		return a.validate(ctx, log, args)
+		db := starling.Over(log, starling.Options{})
+		defer db.Close()
+		ids, unlisted, err := make([]string, 1), error(nil), error(nil)
+		if len(args) == 1 {
+			if ids, unlisted = db.RunIDs(ctx); unlisted != nil && len(ids) == 0 {
+				return unreadable(ctx, unlisted)
+			}
+		} else if ids[0], err = db.Find(ctx, args[1]); err != nil {
+			return err
+		}
+		code, done, invalid, newer, headless := exitOK, 0, 0, 0, 0
+		err = db.ValidateAll(ctx, ids, func(v starling.Validation) error {
+			c := checked(v)
+			done++
+			switch {
+			case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
+				code = worse(code, exitRefused)
+				newer++
+			case c.Err != nil:
+				code = exitInvalid
+				invalid++
+			case !c.Report.HeadKept:
+				headless++
+			}
+			return a.printChecked(c)
+		})
+		if err != nil {
+			return interrupted(ctx, err, "checked", done, len(ids))
+		}
+		if !a.asJSON && len(args) == 1 {
+			unknown := ""
+			if newer > 0 {
+				unknown = fmt.Sprintf(", %d of a newer program", newer)
+			}
+			a.stdout.Printf("%s: %d valid, %d invalid%s\n", display.Plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
+		}
+		if headless > 0 && !a.asJSON && eventlog.Preflight(ctx, log) == nil {
+			a.stderr.Printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", display.Plural(headless, "run"))
+			a.hint(display.Command("starling-host migrate", named(args[0])))
+		}
+		if unlisted != nil {
+			return unreadable(ctx, unlisted)
+		}
+		return silent(code)
 	}, a.outputFlag)
 	cmd.PreRunE = func(_ *cobra.Command, args []string) error {
 		if len(args) == 1 && args[0] != starling.LastRun && !onServer(args[0]) && isNew(args[0]) && !isNew(defaultDatabase) {
@@ -24,53 +67,6 @@ func (a *app) validateCommand() *cobra.Command {
 		return nil
 	}
 	return cmd
-}
-
-func (a *app) validate(ctx context.Context, log database, args []string) error {
-	db := starling.Over(log, starling.Options{})
-	defer db.Close()
-	ids, unlisted, err := make([]string, 1), error(nil), error(nil)
-	if len(args) == 1 {
-		if ids, unlisted = db.RunIDs(ctx); unlisted != nil && len(ids) == 0 {
-			return unreadable(ctx, unlisted)
-		}
-	} else if ids[0], err = db.Find(ctx, args[1]); err != nil {
-		return err
-	}
-	code, done, invalid, newer, headless := exitOK, 0, 0, 0, 0
-	err = db.ValidateAll(ctx, ids, func(v starling.Validation) error {
-		c := checked(v)
-		done++
-		switch {
-		case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
-			code = worse(code, exitRefused)
-			newer++
-		case c.Err != nil:
-			code = exitInvalid
-			invalid++
-		case !c.Report.HeadKept:
-			headless++
-		}
-		return a.printChecked(c)
-	})
-	if err != nil {
-		return interrupted(ctx, err, "checked", done, len(ids))
-	}
-	if !a.asJSON && len(args) == 1 {
-		unknown := ""
-		if newer > 0 {
-			unknown = fmt.Sprintf(", %d of a newer program", newer)
-		}
-		a.stdout.Printf("%s: %d valid, %d invalid%s\n", display.Plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
-	}
-	if headless > 0 && !a.asJSON && eventlog.Preflight(ctx, log) == nil {
-		a.stderr.Printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", display.Plural(headless, "run"))
-		a.hint(display.Command("starling-host migrate", named(args[0])))
-	}
-	if unlisted != nil {
-		return unreadable(ctx, unlisted)
-	}
-	return silent(code)
 }
 
 // checked is the result of checking one run.

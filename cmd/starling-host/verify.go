@@ -126,16 +126,12 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 		return unreadable(ctx, err)
 	}
 	doc := r.Document()
-	code := exitOK
-	if doc.Verdict != "valid" {
-		code = exitInvalid
-	}
 	return cmp.Or(a.emit(doc, func() {
 		view.SealReport(a.stdout, r, where)
 		if r.Unsealed > 0 || len(r.Unexplained) > 0 {
 			a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 		}
-	}), silent(code))
+	}), unless(doc.Verdict == "valid", exitInvalid))
 }
 
 func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy, f verifyFlags) error {
@@ -183,9 +179,6 @@ func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy)
 	if err != nil {
 		return err
 	}
-	v, code := starling.VerifyProof(ctx, doc, policy), exitOK
-	if v.Invalid != nil {
-		code = exitInvalid
-	}
-	return cmp.Or(a.emit(v.Document(), func() { view.Proof(a.stdout, v) }), silent(code))
+	v := starling.VerifyProof(ctx, doc, policy)
+	return cmp.Or(a.emit(v.Document(), func() { view.Proof(a.stdout, v) }), unless(v.Invalid == nil, exitInvalid))
 }

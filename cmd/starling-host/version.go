@@ -14,22 +14,18 @@ import (
 
 func (a *app) versionCommand() *cobra.Command {
 	return subcommand("version", "print the version and the formats", func(*cobra.Command, []string) error {
-		a.printVersion()
+		for _, line := range [][2]any{
+			{"starling-host", agent.Version()},
+			{"go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
+			{"wazero", dependencyVersion("github.com/tetratelabs/wazero")},
+			{"abi", abi.Version},
+			{"cost table", sandbox.CostTableVersion},
+			{"event schema", event.SchemaVersion},
+		} {
+			a.stdout.Printf("%-15s  %v\n", line[0], line[1])
+		}
 		return nil
 	})
-}
-
-func (a *app) printVersion() {
-	for _, line := range [][2]any{
-		{"starling-host", agent.Version()},
-		{"go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
-		{"wazero", dependencyVersion("github.com/tetratelabs/wazero")},
-		{"abi", abi.Version},
-		{"cost table", sandbox.CostTableVersion},
-		{"event schema", event.SchemaVersion},
-	} {
-		a.stdout.Printf("%-15s  %v\n", line[0], line[1])
-	}
 }
 
 func dependencyVersion(path string) string {
