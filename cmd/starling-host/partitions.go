@@ -22,13 +22,9 @@ type partitionsFlags struct {
 
 func (a *app) partitionsCommand() *cobra.Command {
 	var f partitionsFlags
-	cmd := &cobra.Command{
-		Use:   "partitions DB",
-		Short: "divide a server's events by month, and drop old months",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.partitions(cmd.Context(), args[0], f)
-		},
-	}
+	cmd := subcommand("partitions DB", "divide a server's events by month, and drop old months", func(cmd *cobra.Command, args []string) error {
+		return a.partitions(cmd.Context(), args[0], f)
+	})
 	flags := cmd.Flags()
 	flags.IntVar(&f.ahead, "ahead", 3, "make the partitions of this month and the `N` next ones")
 	flags.StringVar(&f.dropBefore, "drop-before", "", "drop the partitions that end before this `MONTH`, such as 2026-01")
