@@ -398,7 +398,7 @@ func (d *dispatcher) start(b *batch, leases []Lease, err error) {
 		d.owner = ""
 		close(d.replaced)
 	}
-	if err != nil {
+	if err != nil || d.owner != b.owner { // the lease was lost meanwhile: the jobs come back when it ends
 		leases = nil
 	}
 	if d.free += b.workers - len(leases); len(leases) == b.workers {
