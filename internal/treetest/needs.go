@@ -20,7 +20,9 @@ var programs = map[string]struct {
 	"c++":      {"clang lld", compiles("clang++ --target=wasm32-wasi -c -o x.o x.cc", "x.cc", "struct x { int y; } z;\n")},
 	"chromium": {"chromium", version("chromium")},
 	"curl":     {"curl", version("curl")},
+	"etcd":     {"etcd-server", version("etcd")},
 	"fish":     {"fish", version("fish")},
+	"haproxy":  {"haproxy", func(string) *exec.Cmd { return exec.Command("haproxy", "-v") }},
 	"mandoc":   {"mandoc", func(string) *exec.Cmd { return exec.Command("mandoc", "/dev/null") }},
 	"netns":    {"iproute2, and root", func(string) *exec.Cmd { return exec.Command("unshare", "--net", "ip", "link") }},
 	"nginx":    {"nginx-light", func(string) *exec.Cmd { return exec.Command("nginx", "-v") }},
@@ -28,6 +30,8 @@ var programs = map[string]struct {
 		return exec.Command("node", "-e", "process.exit(parseInt(process.versions.node) < 20 ? 1 : 0)")
 	}},
 	"openssl":   {"openssl", func(string) *exec.Cmd { return exec.Command("openssl", "version") }},
+	"patroni":   {"patroni python3-etcd", version("patroni")},
+	"pgbouncer": {"pgbouncer", version("pgbouncer")},
 	"python3":   {"python3", version("python3")},
 	"rust":      {"rustc libstd-rust-dev-wasm32", compiles(anyRust, "x.rs", "pub fn x() -> String { String::new() }\n")},
 	"strace":    {"strace", func(string) *exec.Cmd { return exec.Command("strace", "-qq", "-o", os.DevNull, "true") }},

@@ -24,7 +24,8 @@ import (
 // versions. On a server, a transaction that locks this row is the only one that hands out
 // jobs and writes queue_tenant. All others add rows to queue_change, with what they add to
 // the counts and to the usage of a tenant, so that no two wait for each other; the next
-// transaction that hands out jobs adds these up.
+// transaction that hands out jobs adds these up. A host of an earlier version, which does
+// neither, hands out what is counted already; the next host that begins counts again.
 //
 // queue_host has a row for each process at work, with its lease. A host that died keeps a
 // row for a day, under another owner; gone is when the death was noticed.
@@ -115,7 +116,7 @@ CREATE INDEX queue_job_asleep ON queue_job (tenant, enqueued) WHERE state = 1`
 // Tables are the tables of the job store.
 var Tables = eventlog.TableSet{
 	Name: "queue", Tables: []string{"queue_job", "queue_tenant", "queue_state", "queue_host", "queue_usage", "queue_change"},
-	Steps: []string{tables, changes},
+	Steps: []string{tables, changes}, Added: 1,
 }
 
 // The states of a row. Their numbers are stored.

@@ -270,6 +270,9 @@ func (s *httpScript) compare(line string, answer *http.Response, body []byte) {
 	case "let":
 		name, path, _ := strings.Cut(rest, " ")
 		part, _ := lookUp(doc, path)
+		if n, is := part.(float64); is {
+			part = strconv.FormatFloat(n, 'f', -1, 64)
+		}
 		s.vars[name] = fmt.Sprint(part)
 	case "keep":
 		s.vars[path] = answer.Header.Get(value)
