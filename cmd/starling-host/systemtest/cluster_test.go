@@ -174,7 +174,12 @@ func (c *cluster) proved(least int) {
 // the command.
 func (c *cluster) start(more string, wrap func([]string) []string) *host {
 	c.t.Helper()
-	file := "listen: \"" + c.listen + "\"\ndatabase: \"" + c.database + "\"\nkey_file: host.key\npolicy: policy.yaml\n" + more
+	return c.startWith("listen: \""+c.listen+"\"\ndatabase: \""+c.database+"\"\nkey_file: host.key\npolicy: policy.yaml\n"+more, wrap)
+}
+
+// startWith is start with a file of its own.
+func (c *cluster) startWith(file string, wrap func([]string) []string) *host {
+	c.t.Helper()
 	c.must(os.WriteFile(c.path("host.yaml"), []byte(file), 0o600))
 	args := []string{"starling-host", "serve", "--config", "host.yaml"}
 	if wrap != nil {

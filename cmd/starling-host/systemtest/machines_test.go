@@ -39,12 +39,7 @@ func TestMachines(t *testing.T) {
 				name = machine
 			}
 			if name += ":" + of; ports[name] == "" {
-				l, err := net.Listen("tcp", "127.0.0.1:0")
-				if err != nil {
-					t.Fatal(err)
-				}
-				_, ports[name], _ = net.SplitHostPort(l.Addr().String())
-				l.Close()
+				_, ports[name], _ = net.SplitHostPort(freePort(t))
 			}
 			return "127.0.0.1:" + ports[name]
 		})
