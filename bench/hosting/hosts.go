@@ -31,7 +31,7 @@ type crowd struct {
 	hosts []queuetest.Host
 	waits []time.Duration // for an acceptance, of all rounds
 	least []float64       // share of the host that accepted the fewest, of an equal share, by round
-	again []float64       // transactions that were rolled back for each that was committed, by round
+	kept  []float64       // share of the transactions that were committed, by round
 }
 
 // crowds measures submissions while there are more and more hosts on one server, beside as many
@@ -68,7 +68,7 @@ func (b *bench) crowds(ctx context.Context) error {
 		c := open[n]
 		b.report.atLeast(0, load, crowdName(n)+" / "+riverCrowd(n), t.ratio(crowdName(n), riverCrowd(n)))
 		b.report.atLeast(0, load, crowdName(n)+": share of the host that accepts the fewest, of an equal one", figures.Median(c.least))
-		b.report.atMost(0, "", load, crowdName(n)+": transactions rolled back for each committed", figures.Median(c.again))
+		b.report.atLeast(0, load, crowdName(n)+": share of the transactions that were committed", figures.Median(c.kept))
 		if n == 1 {
 			b.report.atMost(0, " ms", load, crowdName(n)+": p99 of an acceptance", one.Seconds()*1e3)
 			continue
@@ -188,7 +188,7 @@ func (c *crowd) submissions(ctx context.Context, d time.Duration) (float64, erro
 	}
 	c.waits = append(c.waits, slices.Concat(waits...)...)
 	c.least = append(c.least, float64(least)*float64(len(c.hosts))/float64(max(sum, 1)))
-	c.again = append(c.again, float64(failed-undone)/float64(max(after-committed, 1)))
+	c.kept = append(c.kept, float64(after-committed)/float64(max(after-committed+failed-undone, 1)))
 	return float64(sum) / took.Seconds(), err
 }
 
