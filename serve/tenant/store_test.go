@@ -389,9 +389,13 @@ func testRepeatedRequests(t *testing.T, open opener) {
 	f := open(t)
 	f.another(t, "zeta")
 	digest, other := canon.Sum([]byte("request")), canon.Sum([]byte("other"))
+	transact := f.log.Transact
+	if server, ok := f.log.(eventlog.Shared); ok { // as the queue has it, in whose transactions requests are performed
+		transact = server.TransactCommitted
+	}
 	once := func(id, key string, request canon.Hash, answer string) (string, error) {
 		var earlier []byte
-		err := f.log.Transact(t.Context(), func(tx eventlog.Tx) (err error) {
+		err := transact(t.Context(), func(tx eventlog.Tx) (err error) {
 			earlier, err = f.Once(tx, id, key, request, []byte(answer), time.Hour)
 			return err
 		})
@@ -423,6 +427,26 @@ func testRepeatedRequests(t *testing.T, open opener) {
 		t.Errorf("an hour later: %q, %v", earlier, err)
 	}
 	expect("the key's next request", "acme", other, "anew", nil)
+	for round := range 10 { // the first ones only open connections
+		var all sync.WaitGroup
+		answers := make([]string, 4)
+		for i := range answers {
+			all.Go(func() {
+				mine := fmt.Sprint("answer ", i)
+				earlier, err := once("acme", fmt.Sprint("at once ", round), digest, mine)
+				if err != nil {
+					t.Error(err)
+				}
+				if answers[i] = earlier; earlier == "" {
+					answers[i] = mine
+				}
+			})
+		}
+		all.Wait()
+		if slices.Sort(answers); answers[0] != answers[3] {
+			t.Errorf("one request, sent several times at once, has the answers %q", slices.Compact(answers))
+		}
+	}
 	for _, key := range []string{"", "a\nb", strings.Repeat("k", 256)} {
 		_, err := once("acme", key, digest, "")
 		want(t, key, err, tenant.ErrInvalid)
