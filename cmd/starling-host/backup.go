@@ -81,7 +81,7 @@ func (a *app) forkCommand() *cobra.Command {
 		ctx, src, dst := cmd.Context(), args[0], args[3]
 		seq, err := strconv.ParseUint(args[2], 10, 63)
 		if err != nil {
-			return usagef("list the numbers: starling-host show DB RUN", "SEQ %q is not the args[2] of an event: numbers start at 1, and 0 keeps all events", args[2])
+			return usagef("list the numbers: starling-host show DB RUN", "SEQ %q is not the number of an event: numbers start at 1, and 0 keeps all events", args[2])
 		}
 		if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
 			return err

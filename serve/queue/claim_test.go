@@ -76,7 +76,7 @@ func transact(t *testing.T, l eventlog.Transactor, do func(*storeTx) error) {
 	}
 	err = l.Transact(t.Context(), func(tx eventlog.Tx) error {
 		s := beginStore(tx, &cfg, 0)
-		if err := s.takeState(true); err != nil {
+		if err := s.takeState(); err != nil {
 			return err
 		}
 		if err := do(s); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"time"
@@ -22,7 +23,7 @@ import (
 // waits.
 //
 // Of all processes on a server, one at a time hands out jobs. A transaction that finds another one at it
-// does the rest of its work, and the next one of the process waits for its turn.
+// does the rest of its work, and the process looks a moment later whether jobs are left.
 type Queue struct {
 	log    eventlog.Transactor
 	shared eventlog.Shared // nil when the database is a file
@@ -34,7 +35,6 @@ type Queue struct {
 	committing bool // a goroutine makes transactions
 	drained    bool // no job waited when the last transaction was made
 	lingering  bool // a timer runs for the changes that may linger
-	alone      bool // the next transaction only hands out jobs
 	pace       pace
 	dispatcher *dispatcher // nil while Work does not run
 
@@ -318,13 +318,9 @@ func (q *Queue) gather(b *batch) {
 	defer q.mu.Unlock()
 	b.gathered = true
 	d := q.dispatcher
-	claims := d != nil && d.claims() && d.wanted && d.free > 0
-	if !claims || !q.alone {
-		n := min(len(q.changes), maxChanges)
-		b.changes, q.changes = q.changes[:n:n], q.changes[n:]
-	}
-	q.alone = false
-	if claims {
+	n := min(len(q.changes), maxChanges)
+	b.changes, q.changes = q.changes[:n:n], q.changes[n:]
+	if d != nil && d.claims() && d.wanted && d.free > 0 {
 		b.d, b.owner, d.wanted = d, d.owner, false
 		b.workers = min(d.free, maxClaims)
 		b.reserved = max(0, b.workers-max(0, d.free-q.cfg.Workers/8))
@@ -365,8 +361,13 @@ func (q *Queue) commit(b *batch) ([]Lease, error) {
 			}
 		}
 		b.signal = without.signal
-	case err == nil && !b.whole:
+	case err == nil && !b.whole && b.d != nil:
+		d := b.d
 		q.release(b)
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		d.wanted = false
+		time.AfterFunc(rand.N(breath), d.lookAgain)
 	}
 	return leases, err
 }
@@ -379,7 +380,6 @@ func (q *Queue) release(b *batch) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d := b.d
-	q.alone = !b.whole
 	d.wanted, d.free = true, d.free+b.workers
 	d.due, d.stale, d.recount = d.due || b.due, d.stale || b.stale, d.recount || b.recount
 	d.active.Done()
@@ -402,7 +402,7 @@ func (q *Queue) transact(b *batch) (leases []Lease, err error) {
 		leases = nil
 		s := beginStore(tx, &q.cfg, q.waiting)
 		if b.d != nil || s.bulk == nil {
-			if err := s.takeState(len(b.changes) == 0); err != nil {
+			if err := s.takeState(); err != nil {
 				return err
 			}
 			s.again = b.d != nil && !s.whole

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/tenant"
@@ -149,7 +148,7 @@ type storeTx struct {
 	usage map[usageRow]tenant.DayUsage // of the runs whose jobs were done
 
 	signal bool // other processes have something to do after the transaction
-	again  bool // this process hands out jobs next
+	again  bool // this process looks for jobs next
 
 	// whole means that the transaction has locked queue_state. It may hand out jobs, and writes the
 	// rows of queue_tenant. The fields from here on are for it alone.
@@ -185,23 +184,14 @@ func (s *storeTx) locking(how string) string {
 }
 
 // takeState reads queue_state. On a server it locks the row, and adds up what other transactions have
-// left in queue_change. If another one has the row, takeState waits for it if told to, or else leaves
-// whole false.
-func (s *storeTx) takeState(wait bool) error {
-	const file = "SELECT '', virtual, (SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) e), 0, 0, 0, 0, -1, 0, 0, 0, 0, 0 FROM queue_state WHERE id = 1"
-	const server = `WITH state AS (SELECT virtual FROM queue_state WHERE id = 1 FOR UPDATE%s),
+// left in queue_change. If another one has the row, it leaves whole false.
+func (s *storeTx) takeState() error {
+	sql := "SELECT '', virtual, (SELECT count(*) FROM (SELECT 1 FROM queue_job WHERE state = 3 LIMIT 1) e), 0, 0, 0, 0, -1, 0, 0, 0, 0, 0 FROM queue_state WHERE id = 1"
+	if s.bulk != nil {
+		sql = `WITH state AS (SELECT virtual FROM queue_state WHERE id = 1 FOR UPDATE SKIP LOCKED),
 	gone AS (DELETE FROM queue_change WHERE EXISTS (SELECT 1 FROM state) RETURNING *)
 	SELECT '', virtual, CASE WHEN EXISTS (SELECT 1 FROM queue_job WHERE state = 3) THEN 1 ELSE 0 END, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0 FROM state
 	UNION ALL SELECT tenant, 0, 0, ready, sleeping, running, ending, day, runs, fuel, effects, egress, recorded FROM gone`
-	sql := file
-	switch {
-	case s.bulk != nil && wait:
-		sql = fmt.Sprintf(server, "")
-		if _, err := s.tx.Exec(fmt.Sprintf("SET LOCAL lock_timeout = %d", stateTime.Milliseconds())); err != nil {
-			return err
-		}
-	case s.bulk != nil:
-		sql = fmt.Sprintf(server, " SKIP LOCKED")
 	}
 	changed := make(map[string]counts)
 	err := s.tx.Query(sql, nil, func(r eventlog.Row) error {
@@ -237,9 +227,6 @@ func (s *storeTx) takeState(wait bool) error {
 	}
 	return nil
 }
-
-// stateTime is how long a transaction waits for queue_state.
-const stateTime = time.Second
 
 const tenantColumns = "tag, open, ready, sleeping, running, ending"
 
@@ -409,7 +396,7 @@ const orReplaceTenant = ` ON CONFLICT (tenant) DO UPDATE SET tag = excluded.tag,
 	sleeping = excluded.sleeping, running = excluded.running, ending = excluded.ending`
 
 // flush writes back the counts. If a tenant without jobs to hand out now has some, it signals other
-// processes, because those that found nothing are idle, unless this one hands out jobs next. While a
+// processes, because those that found nothing are idle, unless this one looks next. While a
 // tenant has jobs, each process looks again when one of its workers is free.
 func (s *storeTx) flush() error {
 	if err := s.push(); err != nil {

@@ -20,7 +20,7 @@ import (
 // a second for 100 tenants, which arrive at hosts and points in time by chance.
 const (
 	manyWay     = time.Millisecond     // to the server or back, on average
-	manyWork    = 8 * time.Millisecond // of a transaction that hands out jobs, see RATIONALE.md
+	manyWork    = 8 * time.Millisecond // of a transaction that hands out jobs
 	manyRun     = 100 * time.Millisecond
 	manyRate    = 200
 	manyTenants = 100
