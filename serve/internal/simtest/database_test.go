@@ -192,7 +192,6 @@ var (
 	errDown    = errors.New("simtest: the server cannot be reached")
 	errUnknown = errors.New("simtest: the connection broke during the commit, whose outcome is unknown")
 	errDead    = errors.New("simtest: this process was killed")
-	errLocked  = errors.New("simtest: canceling statement due to lock timeout")
 )
 
 // faults is how likely things fail, from 0 to 1, and how long a call takes.
@@ -531,31 +530,17 @@ func (t serverTx) Query(sql string, args []any, row func(eventlog.Row) error) er
 	return t.tx.Query(sql, args, row)
 }
 
-// takeState locks the row of queue_state until the end of the transaction, waits for the lock if
-// the statement does, and takes the rows of queue_change. The transaction works while it has the
-// lock and before anything is read.
+// takeState locks the row of queue_state until the end of the transaction, unless another one has it, and
+// takes the rows of queue_change. The transaction works while it has the lock and before anything is read.
 func (t serverTx) takeState(sql string, row func(eventlog.Row) error) error {
 	if t.begun {
 		return errors.New("simtest: queue_state is locked after another statement")
-	}
-	wait := time.Duration(0)
-	if !strings.Contains(sql, "SKIP LOCKED") {
-		wait = time.Second // the queue's lock_timeout
 	}
 	select {
 	case t.db.state <- struct{}{}:
 		t.locked = true
 	default:
-		if wait == 0 {
-			return nil // no row
-		}
-		select {
-		case t.db.state <- struct{}{}:
-			t.locked = true
-		case <-time.After(wait):
-			t.failed = errLocked
-			return t.failed
-		}
+		return nil // no row
 	}
 	t.h.mu.Lock()
 	work := t.h.faults.work
