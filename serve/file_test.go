@@ -66,7 +66,7 @@ func TestEverything(t *testing.T) {
 	want.Requests.Module, want.Requests.Modules, want.Requests.Wait = 8<<20, 10, 30*time.Second
 	want.Requests.Streams, want.Requests.Replays, want.Requests.Loaded = 20, 1, 4
 	want.Connections.Max, want.Connections.Request, want.Connections.Idle = 1000, 5*time.Minute, 620*time.Second
-	want.Retention.OlderThan, want.Retention.Every, want.Retention.ArchiveTo, want.Retention.Ahead = 720*time.Hour, 10*time.Minute, "/srv/starling/archives", 3
+	want.Retention.OlderThan, want.Retention.Every, want.Retention.ArchiveTo, want.Retention.Ahead = 720*time.Hour, 10*time.Minute, filepath.Join("etc", "archives"), 3
 	want.Seal.KeyFile, want.Seal.Every, want.Seal.Runs, want.Seal.Witnesses = "/srv/starling/seal.key", time.Minute, 500, []string{"https://witness.example"}
 	want.Space.KeepFree, want.Space.Modules = 1<<30, 100<<30
 	want.Inspector.Off, want.Metrics.KeyEnv = true, "METRICS_KEY"
