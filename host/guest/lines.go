@@ -77,7 +77,7 @@ func (s *Sources) text(text string) string {
 }
 
 // Module implements [sandbox.Source].
-func (m *sourceOf) Module(functions, _ int, language, problem string) {
+func (m *sourceOf) Module(functions int, language, problem string) {
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
 	m.language = m.all.text(language)
@@ -88,7 +88,7 @@ func (m *sourceOf) Module(functions, _ int, language, problem string) {
 }
 
 // Function implements [sandbox.Source].
-func (m *sourceOf) Function(index uint32, name string, _ int) {
+func (m *sourceOf) Function(index uint32, name string) {
 	m.all.mu.Lock()
 	defer m.all.mu.Unlock()
 	if int64(index) < int64(len(m.names)) {

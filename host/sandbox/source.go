@@ -74,8 +74,6 @@ func (d *sourceOf) script() *source.Table {
 
 // report reports the module to an observer, with the lines of the functions that were called.
 func (d *sourceOf) report(to Source, counts iter.Seq2[uint32, uint64]) {
-	imports := d.module.NumImportedFuncs()
-	first := !d.reported.Swap(true)
 	executed, called := map[uint32]uint64{}, make([]bool, len(d.module.Code))
 	if d.offsets != nil {
 		body := 0
@@ -93,23 +91,17 @@ func (d *sourceOf) report(to Source, counts iter.Seq2[uint32, uint64]) {
 		}
 	}
 	b := reading(context.Background(), d.size)
-	to.Module(d.module.NumFuncs(), imports, d.language, d.problem)
-	for index := range uint32(imports) {
-		if name := d.name(index); first && name != "" {
-			to.Function(index, name, 0)
+	to.Module(d.module.NumFuncs(), d.language, d.problem)
+	if imports := d.module.NumImportedFuncs(); !d.reported.Swap(true) {
+		for index := range d.module.NumFuncs() {
+			if name := d.name(uint32(index)); name != "" || index >= imports {
+				to.Function(uint32(index), name)
+			}
 		}
 	}
 	for body := range d.module.Code {
-		index := uint32(imports + body)
-		var lines []SourceLine
-		if d.offsets != nil && (first || called[body]) {
-			lines = d.lines(b, body, executed)
-		}
-		if first {
-			to.Function(index, d.name(index), len(lines))
-		}
 		if called[body] {
-			for _, l := range lines {
+			for _, l := range d.lines(b, body, executed) {
 				to.SourceLine(l)
 			}
 		}

@@ -36,13 +36,11 @@ type Profiler interface {
 
 // Source receives what a module says of its source. Texts may be hostile, and have at most 1 KiB.
 type Source interface {
-	// Module reports how many functions the module has, how many of these, the first ones, are imports,
-	// the language of the scripts that it interprets, such as "Python", or "", and why names and lines
-	// are missing, or "".
-	Module(functions, imports int, language, problem string)
-	// Function reports the name of a function, or "", and how many source lines it has. That is reported
-	// once for each place where a module is loaded.
-	Function(index uint32, name string, lines int)
+	// Module reports how many functions the module has, the language of the scripts that it interprets,
+	// such as "Python", or "", and why names and lines are missing, or "".
+	Module(functions int, language, problem string)
+	// Function reports the name of a function, or "". That is reported once for each place where a module is loaded.
+	Function(index uint32, name string)
 	// SourceLine reports a line of a function that was called.
 	SourceLine(l SourceLine)
 }

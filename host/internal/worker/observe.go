@@ -19,8 +19,8 @@ const (
 	reportLeave               // 0, fuel
 	reportLine                // how many functions of a script run, fuel; the line, the innermost function, its file
 	reportEnd                 // 0, fuel
-	reportModule              // the numbers of functions and of imports; language, problem
-	reportFunction            // the index of a function, its lines; name
+	reportModule              // the number of functions, 0; language, problem
+	reportFunction            // the index of a function, 0; name
 	reportSource              // a line, how often it was executed; fuel, function, name, file
 	reportProgress            // 0, the fuel that Progress receives
 )
@@ -87,12 +87,12 @@ func (r *reporter) Line(depth int, function, file string, line int, fuel uint64)
 	r.fuel = fuel
 }
 
-func (r *reporter) Module(functions, imports int, language, problem string) {
-	r.report(reportModule, uint64(functions), uint64(imports), appendBytes(appendBytes(nil, language), problem[:min(len(problem), maxText)])...)
+func (r *reporter) Module(functions int, language, problem string) {
+	r.report(reportModule, uint64(functions), 0, appendBytes(appendBytes(nil, language), problem[:min(len(problem), maxText)])...)
 }
 
-func (r *reporter) Function(index uint32, name string, lines int) {
-	r.report(reportFunction, uint64(index), uint64(lines), appendBytes(nil, name)...)
+func (r *reporter) Function(index uint32, name string) {
+	r.report(reportFunction, uint64(index), 0, appendBytes(nil, name)...)
 }
 
 func (r *reporter) SourceLine(l sandbox.SourceLine) {
@@ -177,11 +177,11 @@ func (h *call) observed(body []byte) error {
 			s.profiler.Line(int(a), text, file, int(x), s.fuel)
 		case kind == reportEnd:
 			s.profiler.End(s.fuel)
-		case kind == reportModule && s.source == nil && o.Source != nil && b <= a && a <= math.MaxInt32:
+		case kind == reportModule && s.source == nil && o.Source != nil && b == 0 && a <= math.MaxInt32:
 			s.source = o.Source(h.Tool)
-			s.source.Module(int(a), int(b), text, file)
-		case kind == reportFunction && s.source != nil && a <= math.MaxUint32 && b <= math.MaxInt32:
-			s.source.Function(uint32(a), text, int(b))
+			s.source.Module(int(a), text, file)
+		case kind == reportFunction && s.source != nil && a <= math.MaxUint32 && b == 0:
+			s.source.Function(uint32(a), text)
 		case kind == reportSource && s.source != nil && a <= math.MaxInt32 && y <= math.MaxUint32:
 			s.source.SourceLine(sandbox.SourceLine{Function: uint32(y), Name: text, File: file, Line: int(a), Executed: b, Fuel: x})
 		case kind == reportProgress && o.Progress != nil:

@@ -33,12 +33,12 @@ func (r *record) Line(depth int, function, file string, line int, fuel uint64) {
 	r.add("line ", depth, function, file, line, fuel)
 }
 
-func (r *record) Module(functions, imports int, language, problem string) {
-	r.sources = append(r.sources, fmt.Sprint(functions, imports, language, problem))
+func (r *record) Module(functions int, language, problem string) {
+	r.sources = append(r.sources, fmt.Sprint(functions, language, problem))
 }
 
-func (r *record) Function(index uint32, name string, lines int) {
-	r.sources = append(r.sources, fmt.Sprint(index, name, lines))
+func (r *record) Function(index uint32, name string) {
+	r.sources = append(r.sources, fmt.Sprint(index, name))
 }
 
 func (r *record) SourceLine(l sandbox.SourceLine) { r.sources = append(r.sources, fmt.Sprint(l)) }
@@ -146,7 +146,7 @@ func TestReportsAreBounded(t *testing.T) {
 		}
 		return all
 	}
-	source := append(append(report(reportModule, 2, 1), many(8, []byte{0})...), append(report(reportFunction, 1, 3), 1, 0, 0, 0, 'f')...)
+	source := append(append(report(reportModule, 2, 0), many(8, []byte{0})...), append(report(reportFunction, 1, 0), 1, 0, 0, 0, 'f')...)
 	var r record
 	every, none := r.observers(), sandbox.Observers{}
 	for name, tt := range map[string]struct {
@@ -167,10 +167,11 @@ func TestReportsAreBounded(t *testing.T) {
 		"too long a number":         {every, append([]byte{reportEnter}, many(11, []byte{0xff})...), false},
 		"a source":                  {every, source, true},
 		"a source twice":            {every, append(slices.Clone(source), source...), false},
-		"more imports":              {every, append(report(reportModule, 1, 2), many(8, []byte{0})...), false},
-		"a function before it":      {every, append(report(reportFunction, 0, 1), many(4, []byte{0})...), false},
+		"another number":            {every, append(report(reportModule, 1, 2), many(8, []byte{0})...), false},
+		"a number of a function":    {every, append(slices.Clone(source), append(report(reportFunction, 0, 1), many(4, []byte{0})...)...), false},
+		"a function before it":      {every, append(report(reportFunction, 0, 0), many(4, []byte{0})...), false},
 		"a line before it":          {every, append(report(reportSource, 1, 1), many(10, []byte{0})...), false},
-		"a long name":               {every, append(source, append(report(reportFunction, 0, 1), appendBytes(nil, many(maxText+1, []byte{'x'}))...)...), false},
+		"a long name":               {every, append(source, append(report(reportFunction, 0, 0), appendBytes(nil, many(maxText+1, []byte{'x'}))...)...), false},
 		"a profile for nobody":      {none, report(reportLeave, 0, 1), false},
 		"a source for nobody":       {none, source, false},
 		"progress for nobody":       {none, report(reportProgress, 0, 1), false},

@@ -105,7 +105,7 @@ func FuzzFromWorker(f *testing.F) {
 		appendDone(begin(nil, kindDone), &failure{class: classOwn, text: "no"}, &sandbox.Prepared{Start: []byte("{}"), Data: []rewrite.Segment{{Offset: 5, Bytes: []byte("b")}}, ABI: "starling:v1", Imports: []string{"now"}}),
 		appendDone(begin(nil, kindDone), failureOf(&rewrite.Refusal{What: "locals", Func: -1, Offset: 7, Hint: "fewer"}), &sandbox.Prepared{}),
 		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
-		append(begin(nil, kindObserved), reportEnter, 3, 1, reportImport, 0, 2, reportLeave, 0, 1, reportLine, 2, 1, 7, 1, 0, 0, 0, 'f', 0, 0, 0, 0, reportEnd, 0, 1, reportModule, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportFunction, 1, 3, 1, 0, 0, 0, 'f', reportSource, 7, 2, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportProgress, 0, 9),
+		append(begin(nil, kindObserved), reportEnter, 3, 1, reportImport, 0, 2, reportLeave, 0, 1, reportLine, 2, 1, 7, 1, 0, 0, 0, 'f', 0, 0, 0, 0, reportEnd, 0, 1, reportModule, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, reportFunction, 1, 0, 1, 0, 0, 0, 'f', reportSource, 7, 2, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportProgress, 0, 9),
 		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),
 	} {
 		if err := send(&good, frame); err != nil {

@@ -83,9 +83,9 @@ func executing(view eventview.View) eventview.View {
 					language = "Python"
 				}
 				s := o.Source("rates")
-				s.Module(len(functions), 1, language, "")
+				s.Module(len(functions), language, "")
 				for i, name := range functions {
-					s.Function(uint32(i), name, 0)
+					s.Function(uint32(i), name)
 				}
 			}
 			if o.Profile != nil {
