@@ -58,7 +58,7 @@ func DropPartitions(ctx context.Context, l *Server, r Retirement) (dropped []Dro
 
 func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped, err error) {
 	d.Name = p.Name
-	if d.PruneReport, err = l.Extent(ctx, p, nil); err != nil || r.DryRun {
+	if d.PruneReport, err = l.Extent(ctx, p); err != nil || r.DryRun {
 		return d, err
 	}
 	var archived archive.Heads

@@ -237,7 +237,7 @@ func TestDroppingIsKilled(t *testing.T) {
 		}
 		timer.Stop()
 		for _, p := range must[[]store.Partition](t)(l.Partitions(t.Context())) {
-			if extent, err := l.Extent(t.Context(), p, nil); p.Name == "eventlog_events_2025_12" && (err != nil || extent.Runs != 303) {
+			if extent, err := l.Extent(t.Context(), p); p.Name == "eventlog_events_2025_12" && (err != nil || extent.Runs != 303) {
 				t.Fatalf("killed after %v: %+v, %v", after, extent, err)
 			}
 		}

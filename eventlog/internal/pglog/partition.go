@@ -112,7 +112,7 @@ func (l *Log) alter(ctx context.Context, fn func(querier) error) error {
 	if err := l.runs.Writable(); err != nil {
 		return err
 	}
-	return l.inTx(ctx, nil, pgx.ReadCommitted, func(tx pgx.Tx) error {
+	return l.change(ctx, func(tx pgx.Tx) error {
 		err := mustOwn(ctx, tx, "eventlog_events")
 		if err == nil {
 			_, err = tx.Exec(ctx, becomeOwner)
@@ -133,16 +133,17 @@ func (l *Log) MayDrop(ctx context.Context) error {
 	return cmp.Or(err, mustOwn(ctx, l.pool, "eventlog_events"))
 }
 
-// Extent returns how many runs a partition has, and how many events. A run that has not ended is an error. If
-// archived is not nil, so is a run that is not in it with the hash of its last event.
-func (l *Log) Extent(ctx context.Context, p Partition, archived map[string]canon.Hash) (report eventlog.PruneReport, err error) {
+// Extent returns how many runs a partition has, and how many events. A run that has not ended is an error.
+func (l *Log) Extent(ctx context.Context, p Partition) (report eventlog.PruneReport, err error) {
 	err = l.read(ctx, func(q eventlog.Querier) error {
-		report, err = extent(q, p, archived)
+		report, err = extent(q, p, nil)
 		return err
 	})
 	return report, err
 }
 
+// extent is Extent. If archived is not nil, a run that is not in it with the hash of its last event is an
+// error, too.
 func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (report eventlog.PruneReport, err error) {
 	const sql = "SELECT run_id, last_seq, head, terminal FROM run WHERE right(run_id, 26) >= $1 AND right(run_id, 26) < $2 ORDER BY terminal"
 	err = q.Query(sql, []any{p.FromULID, p.ToULID}, func(r eventlog.Row) error {
@@ -167,20 +168,18 @@ func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (re
 }
 
 // DropPartition removes the runs of a partition as PruneRuns does, and drops the partition, to which nothing
-// is written in the meantime. See Extent for the runs that keep it. The role must own the tables.
+// is written in the meantime. A run that has not ended keeps it, or, if archived is not nil, one that is not
+// in it with the hash of its last event. The role must own the tables.
 func (l *Log) DropPartition(ctx context.Context, p Partition, why string, archived map[string]canon.Hash) (eventlog.PruneReport, error) {
 	o := eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID, Why: why}
-	return l.index.Remove(ctx, o, func(doomed, mark string, _, marking []any, report *eventlog.PruneReport) error {
-		if mark != "" {
-			doomed += ", marked AS (" + mark + ")"
-		}
+	return l.index.Remove(ctx, o, func(doomed, mark string, _, args []any, report *eventlog.PruneReport) error {
 		return l.alter(ctx, func(q querier) error {
 			_, err := q.Exec("LOCK TABLE " + p.Name + " IN SHARE MODE")
 			if err == nil {
 				_, err = extent(q, p, archived)
 			}
 			if err == nil {
-				err = q.Query(doomed+removeSQL, marking, dblog.ScanReport(report))
+				err = q.Query(doomed+marking(mark)+removeSQL, args, dblog.ScanReport(report))
 			}
 			events := int64(0)
 			if err == nil {
