@@ -27,9 +27,9 @@ func (h Heads) end(last event.Event) error {
 	return nil
 }
 
-// WriteFile is [Write] to a new file, which only its owner may read. It is compressed if its name ends in .zst. The file gets its name when it is on
-// the disk and was read back with the same content; if the process dies before, a file remains whose name
-// ends in .part.
+// WriteFile is [Write] to a new file, which only its owner may read. It is compressed if its name ends in
+// .zst. The file gets its name when it is on the disk and was read back with the same content; if the
+// process dies before, a file remains whose name ends in .part.
 func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOptions) (written Report, heads Heads, err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
