@@ -351,7 +351,7 @@ func (q *Queue) commit(b *batch) ([]Lease, error) {
 			b.signal = b.signal || one.signal
 		}
 		b.drained = false // it described the failed transaction
-		q.release(b)
+		q.release(b, true)
 		return nil, nil
 	case errors.Is(err, errReplaced):
 		without := &batch{gathered: true, changes: b.changes}
@@ -362,25 +362,22 @@ func (q *Queue) commit(b *batch) ([]Lease, error) {
 		}
 		b.signal = without.signal
 	case err == nil && !b.whole && b.d != nil:
-		d := b.d
-		q.release(b)
-		q.mu.Lock()
-		defer q.mu.Unlock()
-		d.wanted = false
-		time.AfterFunc(rand.N(breath), d.lookAgain)
+		time.AfterFunc(rand.N(breath), b.d.lookAgain)
+		q.release(b, false)
 	}
 	return leases, err
 }
 
-// release gives back the workers of a batch that got no jobs.
-func (q *Queue) release(b *batch) {
+// release gives back the workers of a batch that got no jobs. They want some at once, or when the
+// dispatcher looks again.
+func (q *Queue) release(b *batch, wanted bool) {
 	if b.d == nil {
 		return
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	d := b.d
-	d.wanted, d.free = true, d.free+b.workers
+	d.wanted, d.free = wanted, d.free+b.workers
 	d.due, d.stale, d.recount = d.due || b.due, d.stale || b.stale, d.recount || b.recount
 	d.active.Done()
 	b.d = nil
@@ -451,8 +448,7 @@ func (q *Queue) count(ctx context.Context) {
 	if !q.counted.IsZero() && now.Sub(q.counted) < q.cfg.Poll {
 		return
 	}
-	const sql = `SELECT coalesce(sum(n), 0) FROM (SELECT ready + sleeping + ending AS n FROM queue_tenant
-	UNION ALL SELECT ready + sleeping + ending FROM queue_change) c`
+	const sql = "SELECT coalesce(sum(ready + sleeping + ending), 0) FROM " + allCounts
 	err := q.log.View(ctx, func(v eventlog.Querier) error {
 		return v.Query(sql, nil, func(r eventlog.Row) error { return r.Scan(&q.waiting) })
 	})

@@ -303,7 +303,7 @@ type Config struct {
 	Clock Clock
 
 	swept  *atomic.Int64 // the day on which old usage was last removed
-	number *atomic.Int64 // of the last job that this process has enqueued
+	number *int64        // of the last job that this process has enqueued
 }
 
 // Limits are the limits of one tenant. The zero value limits nothing.
@@ -324,7 +324,7 @@ func (c Config) resolve() (Config, error) {
 			return c, fmt.Errorf("queue: Config.%s is %d, want 0 or more", f.name, f.of)
 		}
 	}
-	c.swept, c.number = new(atomic.Int64), new(atomic.Int64)
+	c.swept, c.number = new(atomic.Int64), new(int64)
 	c.Workers = cmp.Or(c.Workers, DefaultWorkers)
 	c.Lease = cmp.Or(c.Lease, DefaultLease)
 	c.Poll = cmp.Or(c.Poll, DefaultPoll)
@@ -344,14 +344,10 @@ func (c Config) resolve() (Config, error) {
 }
 
 // nextNumber returns the number of a job that is enqueued now: microseconds since 1970, and more than the
-// last one. So hosts need no counter that all of them change.
+// last one. So hosts need no counter that all of them change. The goroutine that makes transactions calls it.
 func (c *Config) nextNumber(now int64) int64 {
-	for {
-		last := c.number.Load()
-		if next := max(now/1000, last+1); c.number.CompareAndSwap(last, next) {
-			return next
-		}
-	}
+	*c.number = max(now/1000, *c.number+1)
+	return *c.number
 }
 
 // Clock tells the time, and may be another one in tests.

@@ -247,6 +247,11 @@ var selectTenants = statement{
 	many: "SELECT tenant, " + tenantColumns + " FROM queue_tenant WHERE tenant = ANY ($1)",
 }
 
+// allCounts are the counts of all tenants, in rows to be added up: what is in queue_tenant, and what was left
+// in queue_change.
+const allCounts = `(SELECT tenant, ready, sleeping, running, ending FROM queue_tenant
+	UNION ALL SELECT tenant, ready, sleeping, running, ending FROM queue_change) c`
+
 // selectCounts is selectTenants with what others have left in queue_change.
 var selectCounts = statement{many: `SELECT tenant, max(tag), max(open), sum(ready), sum(sleeping), sum(running), sum(ending) FROM (
 	SELECT tenant, ` + tenantColumns + ` FROM queue_tenant WHERE tenant = ANY ($1)
@@ -357,17 +362,18 @@ func (s *storeTx) recount() error {
 	if err := s.push(); err != nil {
 		return err
 	}
-	const sql = `SELECT tenant, 0, 0 FROM queue_tenant UNION ALL SELECT tenant, state, count(*) FROM queue_job GROUP BY tenant, state
-	UNION ALL SELECT tenant, 0, -ready FROM queue_change UNION ALL SELECT tenant, 1, -sleeping FROM queue_change
-	UNION ALL SELECT tenant, 2, -running FROM queue_change UNION ALL SELECT tenant, 3, -ending FROM queue_change`
+	const sql = `SELECT tenant, 0, 0, 0, 0 FROM queue_tenant
+	UNION ALL SELECT tenant, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE state = 1), count(*) FILTER (WHERE state = 2),
+		count(*) FILTER (WHERE state = 3) FROM queue_job GROUP BY tenant
+	UNION ALL SELECT tenant, -ready, -sleeping, -running, -ending FROM queue_change`
 	counted := make(map[string][states]int64)
 	err := s.tx.Query(sql, nil, func(r eventlog.Row) error {
 		var name string
-		var state int
-		var jobs int64
-		err := r.Scan(&name, &state, &jobs)
-		n := counted[name]
-		n[state] += jobs
+		var n [states]int64
+		err := r.Scan(&name, &n[ready], &n[sleeping], &n[running], &n[ending])
+		for state, was := range counted[name] {
+			n[state] += was
+		}
 		counted[name] = n
 		return err
 	})

@@ -149,22 +149,21 @@ func (q *Queue) Stats(ctx context.Context) (all Stats, err error) {
 }
 
 // countLoads adds up the counts of each tenant.
-const countLoads = `SELECT tenant, CAST(sum(ready + ending) AS BIGINT), CAST(sum(sleeping) AS BIGINT), CAST(sum(running) AS BIGINT) FROM (
-	SELECT tenant, ready, sleeping, running, ending FROM queue_tenant
-	UNION ALL SELECT tenant, ready, sleeping, running, ending FROM queue_change) c GROUP BY tenant HAVING sum(ready + sleeping + running + ending) > 0`
+const countLoads = "SELECT tenant, sum(ready + ending), sum(sleeping), sum(running) FROM " + allCounts +
+	" GROUP BY tenant HAVING sum(ready + sleeping + running + ending) > 0"
 
 // oldestLoads finds when the oldest job of each tenant in each state was enqueued. Of the ready ones,
 // the first of each priority is enough, which an index has, as it has the first of those that sleep: a queue
 // is long where these are many.
 const oldestLoads = `WITH RECURSIVE front (tenant, rank) AS (
 	SELECT tenant, (SELECT min(rank) FROM queue_job WHERE tenant = t.tenant AND state = 0)
-	FROM (SELECT tenant FROM queue_tenant WHERE ready > 0 UNION SELECT tenant FROM queue_change WHERE ready > 0) t
+	FROM (SELECT DISTINCT tenant FROM ` + allCounts + ` WHERE ready > 0) t
 	UNION ALL
 	SELECT tenant, (SELECT min(rank) FROM queue_job WHERE tenant = front.tenant AND state = 0 AND rank > front.rank) FROM front WHERE rank IS NOT NULL
 )
 SELECT tenant, (SELECT enqueued FROM queue_job WHERE tenant = front.tenant AND state = 0 AND rank = front.rank ORDER BY number LIMIT 1) FROM front WHERE rank IS NOT NULL
 UNION ALL SELECT tenant, (SELECT min(enqueued) FROM queue_job WHERE tenant = t.tenant AND state = 1)
-	FROM (SELECT tenant FROM queue_tenant WHERE sleeping > 0 UNION SELECT tenant FROM queue_change WHERE sleeping > 0) t
+	FROM (SELECT DISTINCT tenant FROM ` + allCounts + ` WHERE sleeping > 0) t
 UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 2 GROUP BY tenant
 UNION ALL SELECT tenant, min(enqueued) FROM queue_job WHERE state = 3 GROUP BY tenant`
 
