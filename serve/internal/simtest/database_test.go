@@ -69,6 +69,13 @@ func openDatabase() (*database, error) {
 	return db, nil
 }
 
+// soFar returns how many statements there were, and what was handed out.
+func (db *database) soFar() (statements int, claims []claim) {
+	db.mu.Lock()
+	defer db.mu.Unlock()
+	return db.count, slices.Clone(db.claims)
+}
+
 func (db *database) close() {
 	for _, s := range db.stmts {
 		s.Close()
@@ -217,6 +224,13 @@ type handle struct {
 // file is a handle to a database that is a file.
 type file struct{ eventlog.Transactor }
 
+// injected returns what fails at this time.
+func (h *handle) injected() faults {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.faults
+}
+
 func (h *handle) likely(p float64) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -278,7 +292,7 @@ func (h *handle) View(ctx context.Context, fn func(eventlog.Querier) error) erro
 	if err := h.travel(ctx); err != nil {
 		return err
 	}
-	if h.likely(h.faults.before) {
+	if h.likely(h.injected().before) {
 		return errDown
 	}
 	h.db.mu.Lock()
@@ -296,19 +310,19 @@ func (h *handle) Transact(ctx context.Context, fn func(eventlog.Tx) error) error
 	if err := h.travel(ctx); err != nil {
 		return err
 	}
-	if h.likely(h.faults.before) {
+	if h.likely(h.injected().before) {
 		return errDown
 	}
-	if h.likely(h.faults.again) { // rolled back, and made again
+	if h.likely(h.injected().again) { // rolled back, and made again
 		_ = h.transact(fn, false)
 	}
-	down := h.likely(h.faults.before)
+	down := h.likely(h.injected().before)
 	err := h.transact(fn, !down)
 	switch {
 	case err != nil:
 	case down:
 		err = errDown
-	case h.likely(h.faults.unknown):
+	case h.likely(h.injected().unknown):
 		err = errUnknown
 	}
 	if arrived := h.travel(ctx); err == nil {
@@ -344,7 +358,7 @@ func (h *handle) Signal() {
 	h.db.signals.Lock()
 	defer h.db.signals.Unlock()
 	for other, heard := range h.db.hear {
-		if other != h && !h.likely(h.faults.lost) {
+		if other != h && !h.likely(h.injected().lost) {
 			time.AfterFunc(time.Millisecond, heard)
 		}
 	}
@@ -542,10 +556,7 @@ func (t serverTx) takeState(sql string, row func(eventlog.Row) error) error {
 	default:
 		return nil // no row
 	}
-	t.h.mu.Lock()
-	work := t.h.faults.work
-	t.h.mu.Unlock()
-	time.Sleep(work)
+	time.Sleep(t.h.injected().work)
 	at := strings.Index(sql, "SELECT '', virtual")
 	sql = strings.NewReplacer("FROM state", "FROM queue_state WHERE id = 1", "FROM gone", "FROM queue_change").Replace(sql[at:])
 	if err := t.tx.Query(sql, nil, row); err != nil {

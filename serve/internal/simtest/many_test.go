@@ -68,9 +68,10 @@ func manyHosts(t *testing.T, n int) {
 		}
 	}
 	time.Sleep(2 * time.Minute) // all have begun, each at its own time
-	statements := db.count
+	statements, _ := db.soFar()
 	time.Sleep(time.Minute)
-	idle := float64(db.count-statements) / 60
+	later, _ := db.soFar()
+	idle := float64(later-statements) / 60
 
 	const runs = 10 * manyRate
 	var clients sync.WaitGroup
@@ -86,11 +87,12 @@ func manyHosts(t *testing.T, n int) {
 	}
 	clients.Wait()
 	time.Sleep(time.Minute)
-	if len(db.claims) != runs {
-		t.Errorf("%d hosts: %d jobs of %d were handed out", n, len(db.claims), runs)
+	_, claims := db.soFar()
+	if len(claims) != runs {
+		t.Errorf("%d hosts: %d jobs of %d were handed out", n, len(claims), runs)
 	}
 	starts := make([]time.Duration, 0, runs)
-	for _, c := range db.claims {
+	for _, c := range claims {
 		var i int
 		fmt.Sscanf(c.runID, "run%d", &i)
 		starts = append(starts, c.at.Sub(asked[i]))
@@ -100,14 +102,13 @@ func manyHosts(t *testing.T, n int) {
 
 	again := "-"
 	if n > 1 {
-		before := len(db.claims)
 		submit(0, "slow", "slow")
 		(<-slow).kill()
 		killed := time.Now()
 		<-slow
 		longest := time.Since(killed)
-		if jobs := len(db.claims) - before; jobs != 2 {
-			t.Errorf("%d hosts: the job of a dead host was handed out %d times", n, jobs)
+		if _, all := db.soFar(); len(all)-len(claims) != 2 {
+			t.Errorf("%d hosts: the job of a dead host was handed out %d times", n, len(all)-len(claims))
 		}
 		again = longest.Round(time.Second).String()
 	}

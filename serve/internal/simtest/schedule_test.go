@@ -165,7 +165,9 @@ func (w *world) limitsOf(name string) queue.Limits {
 // open starts a process, which does not work yet. It returns nil if it cannot.
 func (w *world) open(name, host string, workers int) *process {
 	p := &process{w: w, name: name, done: make(chan struct{})}
+	w.mu.Lock()
 	p.handle = &handle{db: w.db, server: w.server, rng: w.random(name), faults: w.faults}
+	w.mu.Unlock()
 	var log eventlog.Transactor = p.handle
 	if !w.server {
 		log = file{p.handle}
