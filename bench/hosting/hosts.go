@@ -55,7 +55,7 @@ func (b *bench) crowds(ctx context.Context) error {
 			return err
 		}
 		open[n] = c
-		all = append(all, contender{crowdName(n), c.submissions}, contender{riverCrowd(n), r.through(clients, crowdCallers)})
+		all = append(all, contender{crowdName(n), c.submissions}, contender{riverCrowd(n), r.inserting(crowdCallers, 1, clients...)})
 	}
 	t, err := take(ctx, b.rounds, b.flow, all...)
 	if err != nil {

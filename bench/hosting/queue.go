@@ -97,7 +97,7 @@ func (b *bench) queuesOf(ctx context.Context, workers int) error {
 	defer r.client.Stop(context.WithoutCancel(ctx))
 	t, err := take(ctx, b.rounds, b.flow,
 		flowing(onSQLite, h.sqlite.EmptyRuns(workers)), flowing(onPostgres, h.postgres.EmptyRuns(workers)),
-		contender{riverLite, lite.inserting(workers)}, contender{riverSingle, r.inserting(workers, 1)}, contender{riverBulk, r.inserting(4, bulk)})
+		contender{riverLite, lite.inserting(workers)}, contender{riverSingle, r.inserting(workers, 1, r.client)}, contender{riverBulk, r.inserting(4, bulk, r.client)})
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (r *rivers) newClient() (*river.Client[pgx.Tx], error) {
 func (r *rivers) workOff(jobs int) func(context.Context, time.Duration) (float64, error) {
 	return func(ctx context.Context, _ time.Duration) (float64, error) {
 		for from := 0; from < jobs; from += bulk {
-			if err := r.insert(ctx, from, min(bulk, jobs-from)); err != nil {
+			if err := r.insert(ctx, r.client, from, min(bulk, jobs-from)); err != nil {
 				return 0, err
 			}
 		}
@@ -92,8 +92,8 @@ func (r *rivers) workOff(jobs int) func(context.Context, time.Duration) (float64
 	}
 }
 
-// inserting lets callers insert so many jobs at a time, and waits until all are worked.
-func (r *rivers) inserting(callers, bulk int) func(context.Context, time.Duration) (float64, error) {
+// inserting lets callers, who share the clients, insert so many jobs at a time, and waits until all are worked.
+func (r *rivers) inserting(callers, bulk int, clients ...*river.Client[pgx.Tx]) func(context.Context, time.Duration) (float64, error) {
 	return func(ctx context.Context, d time.Duration) (float64, error) {
 		var inserted atomic.Int64
 		var inserting sync.WaitGroup
@@ -102,7 +102,7 @@ func (r *rivers) inserting(callers, bulk int) func(context.Context, time.Duratio
 		for i := range callers {
 			inserting.Go(func() {
 				for errs[i] == nil && time.Since(began) < d {
-					errs[i] = r.insert(ctx, int(inserted.Add(int64(bulk))), bulk)
+					errs[i] = r.insert(ctx, clients[i%len(clients)], int(inserted.Add(int64(bulk))), bulk)
 				}
 			})
 		}
@@ -130,40 +130,16 @@ func (r *rivers) more(ctx context.Context, n int) (clients []*river.Client[pgx.T
 	return clients, nil
 }
 
-// through is inserting, one job at a time, by callers who share the clients.
-func (r *rivers) through(clients []*river.Client[pgx.Tx], callers int) func(context.Context, time.Duration) (float64, error) {
-	return func(ctx context.Context, d time.Duration) (float64, error) {
-		var inserted atomic.Int64
-		var inserting sync.WaitGroup
-		errs := make([]error, callers)
-		began := time.Now()
-		for i := range callers {
-			inserting.Go(func() {
-				for errs[i] == nil && time.Since(began) < d {
-					r.open.Add(1)
-					_, errs[i] = clients[i%len(clients)].Insert(ctx, noop{RunID: fmt.Sprint(inserted.Add(1))}, nil)
-				}
-			})
-		}
-		inserting.Wait()
-		if err := errors.Join(errs...); err != nil {
-			return 0, err
-		}
-		r.open.Wait()
-		return float64(inserted.Load()) / time.Since(began).Seconds(), nil
-	}
-}
-
-func (r *rivers) insert(ctx context.Context, from, n int) error {
+func (r *rivers) insert(ctx context.Context, client *river.Client[pgx.Tx], from, n int) error {
 	r.open.Add(n)
 	if n == 1 {
-		_, err := r.client.Insert(ctx, noop{RunID: fmt.Sprint(from)}, nil)
+		_, err := client.Insert(ctx, noop{RunID: fmt.Sprint(from)}, nil)
 		return err
 	}
 	params := make([]river.InsertManyParams, n)
 	for i := range params {
 		params[i].Args = noop{RunID: fmt.Sprint(from + i)}
 	}
-	_, err := r.client.InsertManyFast(ctx, params)
+	_, err := client.InsertManyFast(ctx, params)
 	return err
 }
