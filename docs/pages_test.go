@@ -3,7 +3,6 @@ package docs_test
 import (
 	"fmt"
 	"html"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,7 +139,7 @@ func typePage(t *testing.T, bin, text string) {
 	if script.Len() < 100 {
 		t.Error("the page shows no command")
 	}
-	api, host := freePort(t), freePort(t)
+	api, host := treetest.FreePort(t), treetest.FreePort(t)
 	until := func(ready string) string {
 		return "& for i in $(seq 1000); do " + ready + " && break; sleep 0.02; done"
 	}
@@ -167,17 +166,6 @@ func typePage(t *testing.T, bin, text string) {
 			t.Errorf("%s prints\n%s\nand the page says\n%s", command.line, got, mask(command.output))
 		}
 	}
-}
-
-func freePort(t *testing.T) string {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	return port
 }
 
 type readmeCommand struct{ line, output string }

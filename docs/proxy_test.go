@@ -1,7 +1,6 @@
 package docs_test
 
 import (
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +17,7 @@ import (
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	treetest.Needs(t, "nginx", "openssl", "curl")
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(listener.Addr().String())
-	listener.Close()
-	dir, page := t.TempDir(), treetest.Read(t, "docs/proxy.md")
+	port, dir, page := treetest.FreePort(t), t.TempDir(), treetest.Read(t, "docs/proxy.md")
 	treetest.BuildHost(t, dir)
 	here := strings.NewReplacer("/run/starling", dir, "/etc/ssl/private", dir, "/etc/ssl", dir, "listen 443", "listen 127.0.0.1:"+port,
 		"https://starling.example", "https://starling.example:"+port)
@@ -39,12 +32,7 @@ func TestProxy(t *testing.T) {
 	}
 	plain := block("nginx", 0)
 	mutual := strings.Replace(plain, "    location / {", block("nginx", 1)+"    location / {", 1)
-	around := "pid nginx.pid; error_log stderr; daemon off;\nevents {}\nhttp {\naccess_log off; client_body_temp_path body; proxy_temp_path proxy;\n" +
-		"fastcgi_temp_path fcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n"
-	if os.Getuid() == 0 {
-		around = "user root;\n" + around
-	}
-	for name, text := range map[string]string{"host.yaml": block("yaml", 0), "plain.conf": around + plain + "}\n", "mutual.conf": around + mutual + "}\n"} {
+	for name, text := range map[string]string{"host.yaml": block("yaml", 0), "plain.conf": treetest.Nginx(plain), "mutual.conf": treetest.Nginx(mutual)} {
 		treetest.Write(t, filepath.Join(dir, name), text)
 	}
 	curl := strings.NewReplacer("curl ", "curl -sS --max-time 20 --cacert starling.crt --resolve starling.example:"+port+":127.0.0.1 -o answer -w '%{http_code}\\n' ").Replace

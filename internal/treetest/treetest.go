@@ -3,6 +3,7 @@ package treetest
 import (
 	"bytes"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,6 +34,29 @@ func Read(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	return string(text)
+}
+
+// FreePort returns a port of this machine that nobody listens at.
+func FreePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// Nginx returns a configuration of nginx, which runs in the foreground with its files in one folder, around
+// servers.
+func Nginx(servers string) string {
+	text := "pid nginx.pid; error_log stderr; daemon off;\nevents {}\nhttp {\naccess_log off; client_body_temp_path body; proxy_temp_path proxy;\n" +
+		"fastcgi_temp_path fcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n" + servers + "}\n"
+	if os.Getuid() == 0 {
+		text = "user root;\n" + text
+	}
+	return text
 }
 
 // Write writes a file, and makes the folders that it is in.

@@ -1,10 +1,8 @@
 package systemtest
 
 import (
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -32,11 +30,11 @@ func TestCompose(t *testing.T) {
 	c.must(err)
 	c.env = []string{"STARLING_METRICS_KEY=" + strings.Repeat("0123456789abcdef", 4)}
 
-	front, proxy := freePort(t), treetest.Read(t, filepath.Join(folder, "nginx.conf"))
+	front, proxy := "127.0.0.1:"+treetest.FreePort(t), treetest.Read(t, filepath.Join(folder, "nginx.conf"))
 	hosts := map[string]*host{}
 	for _, service := range regexp.MustCompile(`(?m)^  (\w+): \*host$`).FindAllStringSubmatch(treetest.Read(t, filepath.Join(folder, "compose.yaml")), -1) {
 		name := service[1]
-		here := freePort(t)
+		here := "127.0.0.1:" + treetest.FreePort(t)
 		proxy = strings.ReplaceAll(proxy, "server "+name+":8300", "server "+here)
 		config := treetest.Read(t, filepath.Join(folder, "host.yaml"))
 		for from, to := range map[string]string{
@@ -54,8 +52,7 @@ func TestCompose(t *testing.T) {
 		t.Fatalf("compose.yaml has %d hosts", len(hosts))
 	}
 	c.upload("alice")
-	c.must(os.WriteFile(c.path("nginx.conf"), []byte("pid nginx.pid; error_log stderr; daemon off;\n"+asRoot()+"events {}\nhttp {\naccess_log off; client_body_temp_path body; proxy_temp_path proxy;\n"+
-		"fastcgi_temp_path fcgi; uwsgi_temp_path uwsgi; scgi_temp_path scgi;\n"+strings.Replace(proxy, "listen 8300", "listen "+front, 1)+"}\n"), 0o600))
+	treetest.Write(t, c.path("nginx.conf"), treetest.Nginx(strings.Replace(proxy, "listen 8300", "listen "+front, 1)))
 	nginx := exec.Command("nginx", "-p", dir, "-c", "nginx.conf")
 	var out lockedBuffer
 	nginx.Stderr, nginx.WaitDelay = &out, time.Second
@@ -82,23 +79,4 @@ func TestCompose(t *testing.T) {
 	}
 	hosts["two"].stop()
 	c.proved(20)
-}
-
-// asRoot has nginx open the files of this test.
-func asRoot() string {
-	if os.Getuid() == 0 {
-		return "user root;\n"
-	}
-	return ""
-}
-
-// freePort returns an address of this machine that nobody listens at.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

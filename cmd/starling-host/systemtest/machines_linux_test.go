@@ -2,7 +2,6 @@ package systemtest
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -39,7 +38,7 @@ func TestMachines(t *testing.T) {
 				name = machine
 			}
 			if name += ":" + of; ports[name] == "" {
-				_, ports[name], _ = net.SplitHostPort(freePort(t))
+				ports[name] = treetest.FreePort(t)
 			}
 			return "127.0.0.1:" + ports[name]
 		})
