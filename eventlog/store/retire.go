@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/archive"
+	"github.com/starling-host/starling/eventlog/internal/pglog"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/keyfile"
 )
@@ -43,10 +45,13 @@ func DropPartitions(ctx context.Context, l *Server, r Retirement) (dropped []Dro
 			continue
 		}
 		d, e := drop(ctx, l, p, r)
-		switch lost := (*eventlog.MissingTableError)(nil); {
-		case e == nil:
+		if e == nil {
 			dropped = append(dropped, d)
-		case errors.As(e, &lost) && lost.Table == p.Name: // another host has dropped it
+			continue
+		}
+		left, failed := l.Partitions(ctx)
+		switch {
+		case (failed == nil || errors.Is(failed, pglog.ErrNotPartitioned)) && !slices.Contains(left, p): // another host has dropped it
 		case err == nil:
 			err = fmt.Errorf("store: %s stays: %w", p.Name, e)
 		default:
@@ -66,6 +71,9 @@ func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped,
 		path := filepath.Join(r.ArchiveTo, p.Name)
 		d.Archive = path + archiveSuffix
 		_, archived, err = archive.WriteFile(ctx, l, d.Archive, eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID})
+		if err == nil && len(archived) < d.Runs { // another host is dropping the partition, and what remains is no archive of it
+			err = errors.Join(fmt.Errorf("it had %d runs, of which %d are left", d.Runs, len(archived)), os.Remove(d.Archive))
+		}
 		if errors.Is(err, fs.ErrExist) { // it was interrupted after that
 			_, archived, err = archive.ReadFile(ctx, d.Archive)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -258,25 +259,48 @@ func TestDroppingIsKilled(t *testing.T) {
 	}
 }
 
-// TestHostsDropAtTheSameTime has two hosts drop the same months, into folders of their own.
+// TestHostsDropAtTheSameTime has three hosts drop the same months, two of them into one folder. Each archive that is left
+// has all runs of its month.
 func TestHostsDropAtTheSameTime(t *testing.T) {
 	t.Parallel()
-	l, dsn := months(t)
-	other := must[*store.Server](t)(store.OpenServer(t.Context(), dsn, store.ServerOptions{}))
-	defer other.Close()
-	ends := make(chan error, 2)
-	for _, host := range []*store.Server{l, other} {
-		folder := t.TempDir()
-		go func() {
-			_, err := store.DropPartitions(t.Context(), host, store.Retirement{Before: february, ArchiveTo: folder})
-			ends <- err
-		}()
-	}
-	if err := errors.Join(<-ends, <-ends); err != nil {
-		t.Error(err)
-	}
-	if left := partitionsOf(t, l); left != "2026_02 2026_03 " {
-		t.Error(left)
+	for range 5 {
+		l, dsn := months(t)
+		shared := t.TempDir()
+		folders := []string{shared, shared, t.TempDir()}
+		ends := make(chan error, len(folders))
+		for _, folder := range folders {
+			host := must[*store.Server](t)(store.OpenServer(t.Context(), dsn, store.ServerOptions{}))
+			defer host.Close()
+			go func() {
+				_, err := store.DropPartitions(t.Context(), host, store.Retirement{Before: february, ArchiveTo: folder})
+				ends <- err
+			}()
+		}
+		for range folders {
+			if err := <-ends; err != nil {
+				t.Error(err)
+			}
+		}
+		if left := partitionsOf(t, l); left != "2026_02 2026_03 " {
+			t.Error(left)
+		}
+		of := map[string]int{}
+		for _, folder := range folders[1:] {
+			for name, runs := range map[string]int{"2025_12": 3, "2026_01": 1} {
+				f, err := os.Open(filepath.Join(folder, "eventlog_events_"+name+".ndjson.zst"))
+				if errors.Is(err, fs.ErrNotExist) {
+					continue
+				}
+				of[name]++
+				if report, err := store.CheckArchive(t.Context(), f); err != nil || report.Runs != runs {
+					t.Errorf("%s: %+v, %v", name, report, err)
+				}
+				f.Close()
+			}
+		}
+		if of["2025_12"] == 0 || of["2026_01"] == 0 {
+			t.Errorf("archives: %v", of)
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -288,6 +290,29 @@ func TestRunsThatCannotBeArchived(t *testing.T) {
 	}
 	if _, err := archive.Write(t.Context(), &b, l, eventlog.PruneOptions{Status: "?"}); !errors.Is(err, eventlog.ErrInvalidPrune) {
 		t.Errorf("options that select nothing: %v", err)
+	}
+}
+
+// meanwhile is a log that does something while its runs are listed.
+type meanwhile struct {
+	log
+	do func()
+}
+
+func (m meanwhile) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
+	m.do()
+	return m.log.ListRuns(ctx)
+}
+
+// TestAnArchiveReplacesNone writes a file whose name another process takes in the meantime.
+func TestAnArchiveReplacesNone(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a.ndjson.zst")
+	l := meanwhile{filled(t, memlog.New()), func() { os.WriteFile(path, []byte("of another process"), 0o600) }}
+	_, _, err := archive.WriteFile(t.Context(), l, path, eventlog.PruneOptions{})
+	content, _ := os.ReadFile(path)
+	files, _ := filepath.Glob(filepath.Join(filepath.Dir(path), "*"))
+	if !errors.Is(err, fs.ErrExist) || string(content) != "of another process" || len(files) != 1 {
+		t.Errorf("%v, %q, %q", err, content, files)
 	}
 }
 

@@ -28,8 +28,8 @@ func (h Heads) end(last event.Event) error {
 }
 
 // WriteFile is [Write] to a new file, which only its owner may read. It is compressed if its name ends in
-// .zst. The file gets its name when it is on the disk and was read back with the same content; if the
-// process dies before, a file remains whose name ends in .part.
+// .zst. The file gets its name when it is on the disk and was read back with the same content, and never
+// replaces one that has that name; if the process dies before, a file remains whose name ends in .part.
 func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOptions) (written Report, heads Heads, err error) {
 	if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 		if err == nil {
@@ -62,13 +62,13 @@ func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOption
 	if err == nil && read != written {
 		err = fmt.Errorf("%w: the archive was read back with %+v, not %+v", eventlog.ErrLogCorrupt, read, written)
 	}
+	if err == nil { // not Rename, which would replace the archive that another host made in the meantime
+		err = os.Link(f.Name(), path)
+	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = errors.Join(os.Remove(f.Name()), keyfile.SyncFolder(filepath.Dir(path)))
 	}
-	if err != nil {
-		return written, nil, err
-	}
-	return written, heads, keyfile.SyncFolder(filepath.Dir(path))
+	return written, heads, err
 }
 
 // ReadFile is [Check] of a file. It also returns the runs in it.
