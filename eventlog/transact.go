@@ -169,6 +169,14 @@ func ViewAll[T any](ctx context.Context, db Transactor, sql string, args []any, 
 	return View(ctx, db, func(q Querier) ([]T, error) { return QueryAll(q, sql, args, scan) })
 }
 
+// Flag returns 1 or 0, as columns hold what is true or false.
+func Flag(set bool) int64 {
+	if set {
+		return 1
+	}
+	return 0
+}
+
 // View returns the result of read on one consistent state of the database.
 func View[T any](ctx context.Context, db Transactor, read func(Querier) (T, error)) (value T, err error) {
 	err = db.View(ctx, func(q Querier) (err error) {

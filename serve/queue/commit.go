@@ -150,12 +150,8 @@ func (q *Queue) Steer(ctx context.Context, what, of string) error {
 // Drain makes the processes with an id or a name stop claiming jobs, or claim them again.
 // They finish the jobs that they have. A name that no process has is [ErrNoHost].
 func (q *Queue) Drain(ctx context.Context, host string, drain bool) error {
-	var to int64
-	if drain {
-		to = 1
-	}
 	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
-		n, err := s.tx.Exec("UPDATE queue_host SET draining = $1 WHERE gone = 0 AND (owner = $2 OR label = $2 OR label = '' AND host = $2)", to, host)
+		n, err := s.tx.Exec("UPDATE queue_host SET draining = $1 WHERE gone = 0 AND (owner = $2 OR label = $2 OR label = '' AND host = $2)", eventlog.Flag(drain), host)
 		if err == nil && n == 0 {
 			refusal = ErrNoHost
 		}

@@ -279,17 +279,13 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 		err = r.Scan(&j.runID, &j.tenant, &j.cancelled)
 		return j, err
 	})
-	died := int64(0)
-	if from == running {
-		died = 1
-	}
 	for _, j := range jobs {
 		to := ready
 		if j.cancelled {
 			to = ending
 		}
 		if err == nil {
-			_, err = s.tx.Exec(resetJob, int64(to), died, j.runID)
+			_, err = s.tx.Exec(resetJob, int64(to), eventlog.Flag(from == running), j.runID)
 		}
 		if err == nil {
 			err = s.move(j.tenant, from, to)
@@ -327,12 +323,8 @@ func (s *storeTx) register(owner, name string, until time.Time, draining bool) (
 	if _, err := s.tx.Exec(forget, s.now-int64(rememberGone), s.cfg.Label); err != nil {
 		return nil, err
 	}
-	var drains int64
-	if draining {
-		drains = 1
-	}
 	const sql = "INSERT INTO queue_host (owner, host, until, label, version, began, seen, draining) VALUES ($1, $2, $3, $4, $5, $6, $6, $7)"
-	_, err = s.tx.Exec(sql, owner, name, until.UnixNano(), s.cfg.Label, s.cfg.Version, s.now, drains)
+	_, err = s.tx.Exec(sql, owner, name, until.UnixNano(), s.cfg.Label, s.cfg.Version, s.now, eventlog.Flag(draining))
 	return dead, err
 }
 

@@ -231,10 +231,9 @@ func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 			if err := w.wrap(to, key); err != nil {
 				return err
 			}
-			if _, err := tx.Exec("UPDATE tenant_data_key SET master = $2, wrapped = $3 WHERE tenant = $1", w.tenant, w.master, w.wrapped); err != nil {
-				return err
-			}
-			if err := raise(tx, w.tenant); err != nil {
+			s := statements{tx: tx}
+			s.exec("UPDATE tenant_data_key SET master = $2, wrapped = $3 WHERE tenant = $1", w.tenant, w.master, w.wrapped)
+			if err := s.raise(w.tenant); err != nil {
 				return err
 			}
 		}
@@ -300,11 +299,7 @@ func aead(key []byte) (cipher.AEAD, error) {
 	if err != nil {
 		return nil, fmt.Errorf("tenant: %w", err)
 	}
-	a, err := cipher.NewGCMWithRandomNonce(block)
-	if err != nil {
-		return nil, fmt.Errorf("tenant: %w", err)
-	}
-	return a, nil
+	return cipher.NewGCMWithRandomNonce(block)
 }
 
 // bind joins parts so that no two lists of parts give the same bytes: each part is

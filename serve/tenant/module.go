@@ -94,7 +94,7 @@ func (s *Store) AddModule(ctx context.Context, tenant, name string, wasm []byte,
 		if err != nil {
 			return err
 		}
-		if !slices.EqualFunc(have, beside, sameBytes) {
+		if !slices.EqualFunc(have, beside, func(a, b Module) bool { return a.Name == b.Name && a.Digest == b.Digest }) {
 			return fmt.Errorf("%w: tenant %q has %d, not the %d that were looked at", ErrChanged, tenant, len(have), len(beside))
 		}
 		if err := moduleRoom(tx, tenant, m.Digest, m.Size, most); err != nil {
@@ -107,16 +107,11 @@ func (s *Store) AddModule(ctx context.Context, tenant, name string, wasm []byte,
 		if err != nil {
 			return err
 		}
-		_, err = tx.Exec("INSERT INTO daemon_description (digest, name, tools) VALUES ($1, $2, $3) ON CONFLICT (digest, name) DO NOTHING", m.Digest[:], m.Name, describes)
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec("INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ($1, $2, $3, $4, 0, $5)",
+		s := statements{tx: tx}
+		s.exec("INSERT INTO daemon_description (digest, name, tools) VALUES ($1, $2, $3) ON CONFLICT (digest, name) DO NOTHING", m.Digest[:], m.Name, describes)
+		s.exec("INSERT INTO tenant_module (tenant, name, digest, size, trusted, uploaded) VALUES ($1, $2, $3, $4, 0, $5)",
 			tenant, m.Name, m.Digest[:], m.Size, m.Uploaded.UnixNano())
-		if err != nil {
-			return exists(err, "module", m.Name)
-		}
-		return raise(tx, tenant)
+		return exists(s.raise(tenant), "module", m.Name)
 	})
 	if err != nil {
 		_, removeErr := s.db.RemoveUnusedModules(context.WithoutCancel(ctx), m.Digest)
@@ -132,9 +127,6 @@ func (s *Store) Description(ctx context.Context, digest canon.Hash, name string)
 		return describes, err
 	})
 }
-
-// sameBytes reports whether two modules have the same tools: one name and one digest.
-func sameBytes(a, b Module) bool { return a.Name == b.Name && a.Digest == b.Digest }
 
 // Modules returns the modules of a tenant, by name.
 func (s *Store) Modules(ctx context.Context, tenant string) ([]Module, error) {
@@ -155,19 +147,15 @@ func modules(q eventlog.Querier, tenant string) ([]Module, error) {
 // TrustModule sets whether the operator vouches for a tenant's module. The digest
 // must be the module's, so that the inspected bytes are the trusted ones.
 func (s *Store) TrustModule(ctx context.Context, tenant, name string, digest canon.Hash, trusted bool) error {
-	var flag int64
-	if trusted {
-		flag = 1
-	}
 	return s.db.Transact(ctx, func(tx eventlog.Tx) error {
-		n, err := tx.Exec("UPDATE tenant_module SET trusted = $4 WHERE tenant = $1 AND name = $2 AND digest = $3", tenant, name, digest[:], flag)
+		n, err := tx.Exec("UPDATE tenant_module SET trusted = $4 WHERE tenant = $1 AND name = $2 AND digest = $3", tenant, name, digest[:], eventlog.Flag(trusted))
 		if err != nil {
 			return err
 		}
 		if n == 0 {
 			return notFound("module", name)
 		}
-		return raise(tx, tenant)
+		return (&statements{tx: tx}).raise(tenant)
 	})
 }
 
@@ -188,16 +176,11 @@ func (s *Store) RemoveModule(ctx context.Context, tenant, name string) error {
 		if digest, err = asHash(text); err != nil {
 			return err
 		}
-		if _, err := tx.Exec("DELETE FROM tenant_module WHERE tenant = $1 AND name = $2", tenant, name); err != nil {
-			return err
-		}
-		if _, err := tx.Exec("DELETE FROM daemon_description WHERE digest = $1 AND name = $2 AND "+undescribed, digest[:], name); err != nil {
-			return err
-		}
-		if _, err := tx.Exec("DELETE FROM module_use WHERE digest = $1 AND used_by = $2", digest[:], moduleUser(tenant, name)); err != nil {
-			return err
-		}
-		return raise(tx, tenant)
+		s := statements{tx: tx}
+		s.exec("DELETE FROM tenant_module WHERE tenant = $1 AND name = $2", tenant, name)
+		s.exec("DELETE FROM daemon_description WHERE digest = $1 AND name = $2 AND "+undescribed, digest[:], name)
+		s.exec("DELETE FROM module_use WHERE digest = $1 AND used_by = $2", digest[:], moduleUser(tenant, name))
+		return s.raise(tenant)
 	})
 	if err == nil {
 		_, err = s.db.RemoveUnusedModules(ctx, digest)
@@ -217,11 +200,10 @@ func Collect(ctx context.Context, db eventlog.Database, now time.Time) (eventlog
 	ofHost, err := db.TableSteps(ctx, descriptions) // the last of a host's that are made
 	if err == nil && ofHost > 0 {
 		err = db.Transact(ctx, func(tx eventlog.Tx) error {
-			if _, err := tx.Exec("DELETE FROM tenant_answer WHERE expires <= $1", now.UnixNano()); err != nil {
-				return err
-			}
-			_, err := tx.Exec("DELETE FROM daemon_description WHERE " + undescribed)
-			return err
+			s := statements{tx: tx}
+			s.exec("DELETE FROM tenant_answer WHERE expires <= $1", now.UnixNano())
+			s.exec("DELETE FROM daemon_description WHERE " + undescribed)
+			return s.err
 		})
 	}
 	if err != nil {

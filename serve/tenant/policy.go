@@ -107,19 +107,11 @@ func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Po
 
 // keepPolicy stores a version and deletes the version that exceeds the history.
 func keepPolicy(tx eventlog.Tx, tenant string, p Policy) error {
-	held := int64(0)
-	if p.Held {
-		held = 1
-	}
-	_, err := tx.Exec("INSERT INTO tenant_policy (tenant, version, digest, text, held, created) VALUES ($1, $2, $3, $4, $5, $6)",
-		tenant, int64(p.Version), p.Digest[:], p.Text, held, p.Created.UnixNano())
-	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies)); err != nil {
-		return err
-	}
-	return raise(tx, tenant)
+	s := statements{tx: tx}
+	s.exec("INSERT INTO tenant_policy (tenant, version, digest, text, held, created) VALUES ($1, $2, $3, $4, $5, $6)",
+		tenant, int64(p.Version), p.Digest[:], p.Text, eventlog.Flag(p.Held), p.Created.UnixNano())
+	s.exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies))
+	return s.raise(tenant)
 }
 
 func tooLong(text string, most int) error {
@@ -154,19 +146,17 @@ func lastPolicy(q eventlog.Querier, tenant string) (Policy, error) {
 
 func policies(q eventlog.Querier, tenant string, most int) ([]Policy, error) {
 	const query = "SELECT version, digest, text, held, created FROM tenant_policy WHERE tenant = $1 ORDER BY version DESC LIMIT $2"
-	return eventlog.QueryAll(q, query, []any{tenant, int64(most)}, scanPolicy)
-}
-
-func scanPolicy(r eventlog.Row) (p Policy, err error) {
-	var digest []byte
-	if err := r.Scan(&p.Version, &digest, &p.Text, &p.Held, &p.Created); err != nil {
+	return eventlog.QueryAll(q, query, []any{tenant, int64(most)}, func(r eventlog.Row) (p Policy, err error) {
+		var digest []byte
+		if err := r.Scan(&p.Version, &digest, &p.Text, &p.Held, &p.Created); err != nil {
+			return p, err
+		}
+		p.Digest, err = asHash(digest)
+		if err == nil && p.Digest != canon.Sum([]byte(p.Text)) {
+			err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", p.Version)
+		}
 		return p, err
-	}
-	p.Digest, err = asHash(digest)
-	if err == nil && p.Digest != canon.Sum([]byte(p.Text)) {
-		err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", p.Version)
-	}
-	return p, err
+	})
 }
 
 func asHash(b []byte) (canon.Hash, error) {

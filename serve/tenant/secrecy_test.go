@@ -400,7 +400,7 @@ func TestTenantSecretsAreNotPrinted(t *testing.T) {
 	if err := json.NewEncoder(&out).Encode(map[string]any{"v": v, "held": held}); err != nil {
 		t.Fatal(err)
 	}
-	fmt.Fprintln(&out, errors.New(v.String()), v.GoString())
+	fmt.Fprintln(&out, fmt.Errorf("%w: %v", tenant.ErrInvalid, v))
 	for _, leak := range []string{canary, fmt.Sprintf("%x", canary), fmt.Sprintf("%X", canary), secret, raw} {
 		if strings.Contains(out.String(), leak) {
 			t.Errorf("%q is in\n%s", leak, out.String())

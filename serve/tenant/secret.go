@@ -211,19 +211,10 @@ func (v Value) Reveal() string {
 	return v.text()
 }
 
-// String returns "[redacted]".
-func (v Value) String() string { return redacted }
-
-// GoString returns "[redacted]".
-func (v Value) GoString() string { return redacted }
-
 // Format writes "[redacted]" for every verb.
 func (v Value) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(redacted)) }
 
-// MarshalJSON returns "[redacted]" as a JSON string.
-func (v Value) MarshalJSON() ([]byte, error) { return []byte(`"` + redacted + `"`), nil }
-
-// MarshalText returns "[redacted]".
+// MarshalText returns "[redacted]", also for JSON.
 func (v Value) MarshalText() ([]byte, error) { return []byte(redacted), nil }
 
 // LogValue returns "[redacted]".

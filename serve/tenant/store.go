@@ -243,10 +243,24 @@ func (s *Store) Holdings(ctx context.Context, tenant string) (Holdings, error) {
 	})
 }
 
+// statements executes statements in a transaction until one fails.
+type statements struct {
+	tx  eventlog.Tx
+	err error // of the one that failed
+}
+
+// exec returns how many rows a statement changed.
+func (s *statements) exec(sql string, args ...any) (n int64) {
+	if s.err == nil {
+		n, s.err = s.tx.Exec(sql, args...)
+	}
+	return n
+}
+
 // raise notes that a tenant's holdings change in the transaction.
-func raise(tx eventlog.Tx, tenant string) error {
-	_, err := tx.Exec("UPDATE tenant SET revision = revision + 1 WHERE id = $1", tenant)
-	return err
+func (s *statements) raise(tenant string) error {
+	s.exec("UPDATE tenant SET revision = revision + 1 WHERE id = $1", tenant)
+	return s.err
 }
 
 // ErrKeyReused means that an idempotency key came with another request before.
@@ -335,6 +349,7 @@ func Tables() []eventlog.TableSet {
 // erased.
 const DataKeyTable = "tenant_data_key"
 
+// tableNames are the tables of a Store: that of the tenants, and those with rows of a tenant.
 var tableNames = []string{"tenant", DataKeyTable, "tenant_api_key", "tenant_secret", "tenant_policy", "tenant_module", "tenant_answer"}
 
 // tables are the tables of a Store. Points in time are nanoseconds since 1970,
@@ -458,33 +473,19 @@ func (s *Store) erase(tx eventlog.Tx, tenant string) (e Erasure, err error) {
 	if err := ValidID(tenant); err != nil {
 		return e, err
 	}
+	all := statements{tx: tx}
 	// Overwriting before deleting leaves nothing in a free page.
-	overwrite := "UPDATE tenant_data_key SET wrapped = $2 WHERE tenant = $1"
-	if _, err := tx.Exec(overwrite, tenant, make([]byte, 60)); err != nil {
-		return e, err
-	}
+	all.exec("UPDATE tenant_data_key SET wrapped = $2 WHERE tenant = $1", tenant, make([]byte, 60))
 	// Its runs cannot be read, so they cannot be replayed.
-	if _, err := tx.Exec("DELETE FROM module_use WHERE used_by >= $1 AND used_by < $2", tenant+"/", tenant+"0"); err != nil {
-		return e, err
+	all.exec("DELETE FROM module_use WHERE used_by >= $1 AND used_by < $2", tenant+"/", tenant+"0")
+	removed := map[string]int{}
+	for _, table := range tableNames[1:] {
+		removed[table] = int(all.exec("DELETE FROM "+table+" WHERE tenant = $1", tenant))
 	}
-	for _, table := range []struct {
-		name  string
-		count *int
-	}{
-		{"tenant_data_key", nil}, {"tenant_api_key", &e.Keys}, {"tenant_secret", &e.Secrets},
-		{"tenant_policy", nil}, {"tenant_module", &e.Modules}, {"tenant_answer", nil},
-	} {
-		n, err := tx.Exec("DELETE FROM "+table.name+" WHERE tenant = $1", tenant)
-		if err != nil {
-			return e, err
-		}
-		if table.count != nil {
-			*table.count = int(n)
-		}
-	}
-	n, err := tx.Exec("UPDATE tenant SET name = '', limits = '{}', erased = $2, revision = revision + 1 WHERE id = $1 AND erased = 0", tenant, s.now().UnixNano())
-	if err != nil || n > 0 {
-		return e, err
+	e.Keys, e.Secrets, e.Modules = removed["tenant_api_key"], removed["tenant_secret"], removed["tenant_module"]
+	n := all.exec("UPDATE tenant SET name = '', limits = '{}', erased = $2, revision = revision + 1 WHERE id = $1 AND erased = 0", tenant, s.now().UnixNano())
+	if all.err != nil || n > 0 {
+		return e, all.err
 	}
 	if err := needTenant(tx, tenant); !errors.Is(err, ErrErased) {
 		return e, err

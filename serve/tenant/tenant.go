@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/starling-host/starling/internal/hint"
@@ -94,15 +95,11 @@ func DefaultLimits() Limits {
 
 // Or returns l with zero fields taken from defaults.
 func (l Limits) Or(defaults Limits) Limits {
-	l.Running = cmp.Or(l.Running, defaults.Running)
-	l.Waiting = cmp.Or(l.Waiting, defaults.Waiting)
-	l.Compiling = cmp.Or(l.Compiling, defaults.Compiling)
-	l.Connections = cmp.Or(l.Connections, defaults.Connections)
-	l.RequestsPerSecond = cmp.Or(l.RequestsPerSecond, defaults.RequestsPerSecond)
-	l.RecordedPerDay = cmp.Or(l.RecordedPerDay, defaults.RecordedPerDay)
-	l.Recorded = cmp.Or(l.Recorded, defaults.Recorded)
-	l.Modules = cmp.Or(l.Modules, defaults.Modules)
-	l.UploadsPerHour = cmp.Or(l.UploadsPerHour, defaults.UploadsPerHour)
+	for i := range reflect.TypeFor[Limits]().NumField() {
+		if limit := reflect.ValueOf(&l).Elem().Field(i); limit.IsZero() {
+			limit.Set(reflect.ValueOf(defaults).Field(i))
+		}
+	}
 	return l
 }
 
