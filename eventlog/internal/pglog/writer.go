@@ -2,19 +2,17 @@ package pglog
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"iter"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -424,7 +422,6 @@ type columns struct {
 	rows   []row
 	events []rowEvent
 	uses   []rowUse
-	params params
 }
 
 // rowUse is a module of a run that begins.
@@ -453,7 +450,7 @@ const runValues = "run_id, " + dblog.Columns
 // movedValues are the values of [dblog.Columns] after a batch.
 const movedValues = "{run.started}, {run.last_seq}, g.head, {run.terminal}, {run.turns}, {run.tools}, {run.input_tokens}, {run.output_tokens}, ($4::float8[])[g.no], {run.duration_ms}"
 
-// The numbers of a run and of an event, in the order of their matrices.
+// The numbers of a run and of an event, in the order in which one array has those of all of them.
 var (
 	runNumbers   = []string{"before", "epoch", "started", "last_seq", "terminal", "turns", "tools", "input_tokens", "output_tokens", "duration_ms", "bytes"}
 	eventNumbers = []string{"no", "seq", "ts", "kind"}
@@ -463,13 +460,13 @@ var (
 // statement, and {event.no} by that of event e.place.
 func numbers() *strings.Replacer {
 	var pairs []string
-	add := func(kind string, names []string, row string) {
+	add := func(kind string, names []string, array, place string) {
 		for i, name := range names {
-			pairs = append(pairs, "{"+kind+"."+name+"}", fmt.Sprintf("%s[%d]", row, i+1))
+			pairs = append(pairs, "{"+kind+"."+name+"}", fmt.Sprintf("(%s::bigint[])[(%s-1)*%d+%d]", array, place, len(names), i+1))
 		}
 	}
-	add("run", runNumbers, "($3::bigint[])[g.no]")
-	add("event", eventNumbers, "($8::bigint[])[e.place]")
+	add("run", runNumbers, "$3", "g.no")
+	add("event", eventNumbers, "$8", "e.place")
 	return strings.NewReplacer(pairs...)
 }
 
@@ -484,8 +481,8 @@ func numbers() *strings.Replacer {
 // cannot know how long the arrays are, from choosing nested loops over a hash table.
 //
 // The server makes a table of every array that is unnested, and reads each again row by
-// row. So only values without a fixed length are unnested; a number comes from a matrix,
-// where the server finds it by its place.
+// row. So only values without a fixed length are unnested; the numbers are in one array, where the
+// server finds each by its place.
 var insertSQL = numbers().Replace(fmt.Sprintf(`WITH gate AS (
 	SELECT (SELECT steps FROM table_set WHERE name = 'eventlog') <= %d
 		AND (SELECT count(pg_advisory_xact_lock_shared(1398033480, gate)) FROM unnest($9::int[]) AS gates(gate)) >= 0 AS open
@@ -557,148 +554,41 @@ func (c *columns) begins() bool {
 	return slices.ContainsFunc(c.rows, func(r row) bool { return r.before == 0 && r.epoch == 0 })
 }
 
-// encode makes the parameters of the statement.
-func (c *columns) encode(gates []int32) [][]byte {
-	p, r, e := &c.params, c.rows, c.events
-	p.reset()
-	p.array(pgtype.TextOID, len(r), func(i int) { p.text(r[i].id) })
-	p.array(pgtype.ByteaOID, len(r), func(i int) { p.bytes(r[i].after.Head[:]) })
-	p.matrix(len(r), len(runNumbers), func(i int) {
-		s := &r[i].after
-		p.int8s(int64(r[i].before), int64(r[i].epoch), s.StartedAt.UnixNano(), int64(s.LastSeq), int64(s.TerminalKind),
-			int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.DurationMs, r[i].bytes)
-	})
-	p.array(pgtype.Float8OID, len(r), func(i int) { p.float8(r[i].after.CostUSD) })
-
-	p.array(pgtype.TextOID, len(e), func(i int) { p.text(e[i].RunID) })
-	p.array(pgtype.ByteaOID, len(e), func(i int) { p.bytesOrNull(e[i].PrevHash) })
-	p.array(pgtype.ByteaOID, len(e), func(i int) { p.bytes(e[i].Payload) })
-	p.matrix(len(e), len(eventNumbers), func(i int) {
-		p.int8s(int64(e[i].row+1), int64(e[i].Seq), e[i].Timestamp, int64(e[i].Kind))
-	})
-
-	p.array(pgtype.Int4OID, len(gates), func(i int) { p.int4(gates[i]) })
-	p.boolean(c.begins())
-	p.array(pgtype.ByteaOID, len(c.uses), func(i int) { p.bytes(c.uses[i].digest[:]) })
-	p.array(pgtype.TextOID, len(c.uses), func(i int) { p.text(c.uses[i].runID) })
-	return p.values()
+// arguments returns the arguments of the statement.
+func (c *columns) arguments(gates []int32) []any {
+	runs, events := len(c.rows), len(c.events)
+	ids, heads, costs, ofRuns := make([]string, runs), make([][]byte, runs), make([]float64, runs), make([]int64, 0, runs*len(runNumbers))
+	for i := range c.rows {
+		r := &c.rows[i]
+		s := &r.after
+		ids[i], heads[i], costs[i] = r.id, s.Head[:], s.CostUSD
+		ofRuns = append(ofRuns, int64(r.before), int64(r.epoch), s.StartedAt.UnixNano(), int64(s.LastSeq), int64(s.TerminalKind),
+			int64(s.TurnCount), int64(s.ToolCallCount), s.InputTokens, s.OutputTokens, s.DurationMs, r.bytes)
+	}
+	eventRuns, hashes, payloads, ofEvents := make([]string, events), make([][]byte, events), make([][]byte, events), make([]int64, 0, events*len(eventNumbers))
+	for i, e := range c.events {
+		eventRuns[i], payloads[i] = e.RunID, e.Payload
+		if len(e.PrevHash) > 0 { // otherwise NULL
+			hashes[i] = e.PrevHash
+		}
+		ofEvents = append(ofEvents, int64(e.row+1), int64(e.Seq), e.Timestamp, int64(e.Kind))
+	}
+	modules, users := make([][]byte, len(c.uses)), make([]string, len(c.uses))
+	for i := range c.uses {
+		modules[i], users[i] = c.uses[i].digest[:], c.uses[i].runID
+	}
+	return []any{ids, heads, ofRuns, costs, eventRuns, hashes, payloads, ofEvents, gates, c.begins(), modules, users}
 }
 
 // insert writes the columns, through the gates, and returns the rows of the runs that
 // were refused.
 func (c *columns) insert(ctx context.Context, conn *pgx.Conn, gates []int32) (refused []int32, err error) {
-	statement, err := conn.Prepare(ctx, "eventlog_insert", insertSQL)
+	rows, err := conn.Query(ctx, insertSQL, c.arguments(gates)...)
 	if err != nil {
 		return nil, err
 	}
-	binaryFormat := []int16{pgx.BinaryFormatCode}
-	rows := conn.PgConn().ExecStatement(ctx, statement, c.encode(gates), binaryFormat, binaryFormat)
-	for rows.NextRow() {
-		refused = append(refused, int32(binary.BigEndian.Uint32(rows.Values()[0]))-1)
-	}
-	_, err = rows.Close()
-	return refused, err
-}
-
-// params are the parameters of a statement, nearly all of them arrays, in the server's binary
-// format (see array_recv in its arrayfuncs.c). pgx would allocate an interface for each element and
-// a buffer for each statement, at the same cost as the rest of the client's work for a batch.
-type params struct {
-	buf  []byte
-	ends []int    // of the parameters in buf
-	all  [][]byte // what values returns
-}
-
-// keptParams is how many bytes stay allocated for the next statement.
-const keptParams = 8 << 20
-
-// reset forgets everything but the memory, unless it is too much.
-func (p *params) reset() {
-	if cap(p.buf) > keptParams {
-		p.buf = nil
-	}
-	p.buf, p.ends = p.buf[:0], p.ends[:0]
-}
-
-// array adds an array of n elements, which the function appends one by one.
-func (p *params) array(elementType uint32, n int, element func(i int)) {
-	p.elements(n, element, 1, 1, elementType, uint32(n), 1) // dimensions, NULLs may occur, type, length, first index
-}
-
-// matrix adds an array of n rows of m numbers, which the function appends row by row.
-func (p *params) matrix(n, m int, row func(i int)) {
-	p.elements(n, row, 2, 0, pgtype.Int8OID, uint32(n), 1, uint32(m), 1)
-}
-
-func (p *params) elements(n int, element func(i int), header ...uint32) {
-	for _, word := range header {
-		p.size(word)
-	}
-	for i := range n {
-		element(i)
-	}
-	p.end()
-}
-
-// boolean adds a single value, not an array.
-func (p *params) boolean(v bool) {
-	b := byte(0)
-	if v {
-		b = 1
-	}
-	p.buf = append(p.buf, b)
-	p.end()
-}
-
-// end ends a parameter.
-func (p *params) end() { p.ends = append(p.ends, len(p.buf)) }
-
-// values returns the parameters, until reset.
-func (p *params) values() [][]byte {
-	p.all = p.all[:0]
-	from := 0
-	for _, to := range p.ends {
-		p.all = append(p.all, p.buf[from:to])
-		from = to
-	}
-	return p.all
-}
-
-func (p *params) size(n uint32) { p.buf = binary.BigEndian.AppendUint32(p.buf, n) }
-
-func (p *params) int4(v int32) {
-	p.size(4)
-	p.buf = binary.BigEndian.AppendUint32(p.buf, uint32(v))
-}
-
-func (p *params) int8(v int64) {
-	p.size(8)
-	p.buf = binary.BigEndian.AppendUint64(p.buf, uint64(v))
-}
-
-func (p *params) int8s(all ...int64) {
-	for _, v := range all {
-		p.int8(v)
-	}
-}
-
-func (p *params) float8(v float64) { p.int8(int64(math.Float64bits(v))) }
-
-func (p *params) text(v string) {
-	p.size(uint32(len(v)))
-	p.buf = append(p.buf, v...)
-}
-
-func (p *params) bytes(v []byte) {
-	p.size(uint32(len(v)))
-	p.buf = append(p.buf, v...)
-}
-
-// bytesOrNull takes no bytes for NULL.
-func (p *params) bytesOrNull(v []byte) {
-	if len(v) == 0 {
-		p.size(math.MaxUint32)
-		return
-	}
-	p.bytes(v)
+	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (i int32, err error) {
+		err = r.Scan(&i)
+		return i - 1, err
+	})
 }
