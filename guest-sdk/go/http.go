@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-host/starling/guest-sdk/go/internal/coding"
 	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
@@ -164,7 +163,7 @@ type Request struct {
 type Response struct {
 	Status int // for instance 200; statuses of failure are responses too
 	Header Header
-	Body   []byte // complete; without gzip and deflate, see [Do]
+	Body   []byte // complete
 }
 
 // Get makes the request GET url.
@@ -174,10 +173,9 @@ func Get(url string) (*Response, error) { return Do(Request{URL: url}) }
 // sent is an [ErrMalformed], and a response that cannot be read an
 // [ErrNetwork].
 //
-// Do does not ask for compression. If a server compresses the response anyway, Do
-// undoes gzip and deflate and removes Content-Encoding and Content-Length, and
-// any other coding is an [ErrNetwork]. A request with a header Accept-Encoding
-// gets the response as it was sent.
+// Do does not ask for compression. If a server compresses the response anyway, it is
+// an [ErrNetwork]; package starlinghttp undoes gzip and deflate. A request with a
+// header Accept-Encoding gets the response as it was sent.
 func Do(r Request) (*Response, error) {
 	message, err := r.message()
 	if err != nil {
@@ -191,21 +189,8 @@ func Do(r Request) (*Response, error) {
 	if err != nil {
 		return nil, &HTTPError{Reason: ErrNetwork, Text: err.Error()}
 	}
-	if packed := response.Header.Get("Content-Encoding"); packed != "" && len(response.Body) > 0 && !r.Header.has("Accept-Encoding") {
-		response.Body, err = coding.Decode(packed, response.Body)
-		switch {
-		case err == coding.ErrTooLarge:
-			return nil, &HTTPError{Reason: ErrTooLarge, Text: err.Error()}
-		case err != nil:
-			return nil, &HTTPError{Reason: ErrNetwork, Text: err.Error()}
-		}
-		kept := response.Header[:0]
-		for _, field := range response.Header {
-			if !strings.EqualFold(field[0], "Content-Encoding") && !strings.EqualFold(field[0], "Content-Length") {
-				kept = append(kept, field)
-			}
-		}
-		response.Header = kept
+	if packed := response.Header.Get("Content-Encoding"); packed != "" && !strings.EqualFold(packed, "identity") && len(response.Body) > 0 && !r.Header.has("Accept-Encoding") {
+		return nil, &HTTPError{Reason: ErrNetwork, Text: "the response is compressed with " + strconv.Quote(packed) + ": a client of package starlinghttp undoes gzip and deflate; to read it yourself, send the header Accept-Encoding"}
 	}
 	return response, nil
 }

@@ -3,6 +3,9 @@ package starlinghttp
 import (
 	"bufio"
 	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +18,6 @@ import (
 	"time"
 
 	starling "github.com/starling-host/starling/guest-sdk/go"
-	"github.com/starling-host/starling/guest-sdk/go/internal/coding"
 	"github.com/starling-host/starling/guest-sdk/go/internal/hostcall"
 )
 
@@ -54,6 +56,10 @@ func (Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// maxBody is the largest decoded body. A module has little memory, and a small response can
+// expand a thousandfold.
+const maxBody = 32 << 20
+
 // unpack undoes the coding of a response to a request that did not ask for one: some servers
 // always compress.
 func unpack(resp *http.Response) error {
@@ -65,15 +71,28 @@ func unpack(resp *http.Response) error {
 	if err == nil && len(raw) == 0 {
 		return nil // the response to a HEAD
 	}
+	plain := io.Reader(bytes.NewReader(raw))
+	switch strings.ToLower(packed) {
+	case "identity":
+	case "gzip", "x-gzip":
+		plain, err = gzip.NewReader(plain)
+	case "deflate":
+		if plain, err = zlib.NewReader(plain); err != nil { // some servers leave out the header of zlib
+			plain, err = flate.NewReader(bytes.NewReader(raw)), nil
+		}
+	default:
+		return &starling.HTTPError{Reason: starling.ErrNetwork, Text: "the response is compressed with " + strconv.Quote(packed) +
+			", and the SDK reads gzip and deflate: to read it yourself, send the header Accept-Encoding"}
+	}
 	var body []byte
 	if err == nil {
-		body, err = coding.Decode(packed, raw)
+		body, err = io.ReadAll(io.LimitReader(plain, maxBody+1))
 	}
 	switch {
-	case err == coding.ErrTooLarge:
-		return &starling.HTTPError{Reason: starling.ErrTooLarge, Text: err.Error()}
 	case err != nil:
-		return &starling.HTTPError{Reason: starling.ErrNetwork, Text: err.Error()}
+		return &starling.HTTPError{Reason: starling.ErrNetwork, Text: "the compressed response is corrupt or cut short"}
+	case len(body) > maxBody:
+		return &starling.HTTPError{Reason: starling.ErrTooLarge, Text: "decompressed, the response is larger than " + strconv.Itoa(maxBody>>20) + " MiB"}
 	}
 	resp.Body, resp.ContentLength, resp.Uncompressed = io.NopCloser(bytes.NewReader(body)), -1, true
 	resp.Header.Del("Content-Encoding")

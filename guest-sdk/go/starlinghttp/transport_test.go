@@ -2,7 +2,9 @@ package starlinghttp_test
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net/http"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -223,23 +226,47 @@ type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// A server that compresses whatever it is asked is read as http.Transport reads one. Package coding
-// has the tests of the codings.
-func TestCompressedResponsesAreUnpacked(t *testing.T) {
-	var packed bytes.Buffer
-	w := gzip.NewWriter(&packed)
-	if _, err := io.WriteString(w, "the page"); err != nil {
+// pack compresses a text with one of Go's writers.
+func pack(t *testing.T, text string, open func(io.Writer) io.WriteCloser) string {
+	t.Helper()
+	var packed strings.Builder
+	w := open(&packed)
+	if _, err := io.WriteString(w, text); err != nil {
 		t.Fatal(err)
 	}
 	if err := w.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return packed.String()
+}
+
+// A server that compresses whatever it is asked is read as http.Transport reads one, and
+// refused by starling.Do, which then costs no decoder.
+func TestCompressedResponses(t *testing.T) {
+	zipped := func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }
+	page := pack(t, "the page", zipped)
+	zlibbed := pack(t, "the page", func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) })
+	deflated := pack(t, "the page", func(w io.Writer) io.WriteCloser { z, _ := flate.NewWriter(w, 9); return z })
+	bomb := pack(t, strings.Repeat("\x00", 32<<20+1), zipped)
+	damaged := []byte(page)
+	damaged[len(damaged)-8]++
+	const corrupt = "http: network: the compressed response is corrupt or cut short"
 	for _, c := range []struct{ method, coding, accepts, body, want, failure string }{
-		{"GET", "gzip", "", packed.String(), "the page", ""},
-		{"GET", "gzip", "gzip", packed.String(), packed.String(), ""},
+		{"GET", "gzip", "", page, "the page", ""},
+		{"GET", "X-GZIP", "", page, "the page", ""},
+		{"GET", "gzip", "", page + pack(t, " twice", zipped), "the page twice", ""},
+		{"GET", "deflate", "", zlibbed, "the page", ""},
+		{"GET", "deflate", "", deflated, "the page", ""},
+		{"GET", "gzip", "gzip", page, page, ""},
 		{"GET", "br", "br", "other", "other", ""},
-		{"GET", "gzip", "", "not packed", "", "http: network: the compressed response is corrupt"},
+		{"GET", "gzip", "", "not packed", "", corrupt},
+		{"GET", "gzip", "", page[:len(page)/2], "", corrupt},
+		{"GET", "gzip", "", string(damaged), "", corrupt},
+		{"GET", "gzip", "", page + "more", "", corrupt},
+		{"GET", "deflate", "", "\xff", "", corrupt},
+		{"GET", "gzip", "", bomb, "", "http: too large: decompressed, the response is larger than 32 MiB"},
 		{"GET", "br", "", "other", "", `http: network: the response is compressed with "br"`},
+		{"GET", "gzip, br", "", "other", "", `http: network: the response is compressed with "gzip, br"`},
 		{"HEAD", "br", "", "", "", ""},
 		{"GET", "identity", "", "plain", "plain", ""},
 	} {
@@ -267,12 +294,13 @@ func TestCompressedResponsesAreUnpacked(t *testing.T) {
 			} else if c.failure == "" || !strings.Contains(err.Error(), c.failure) {
 				t.Errorf("%+v: %v", c, err)
 			}
+			refused := c.accepts == "" && c.coding != "identity" && c.body != ""
 			plain, err := starling.Do(starling.Request{Method: c.method, URL: "http://example.com/", Header: header})
 			if err == nil {
-				if kept := plain.Header.Get("Content-Encoding") != ""; c.failure != "" || string(plain.Body) != c.want || kept == (c.want == "the page" || c.coding == "identity") {
+				if refused || string(plain.Body) != c.want || plain.Header.Get("Content-Encoding") != c.coding {
 					t.Errorf("Do %+v: %q %v", c, plain.Body, plain.Header)
 				}
-			} else if c.failure == "" || !strings.Contains(err.Error(), c.failure) {
+			} else if !refused || !strings.Contains(err.Error(), "http: network: the response is compressed with "+strconv.Quote(c.coding)) {
 				t.Errorf("Do %+v: %v", c, err)
 			}
 		})
