@@ -133,7 +133,8 @@ func (l *Log) MayDrop(ctx context.Context) error {
 	return cmp.Or(err, mustOwn(ctx, l.pool, "eventlog_events"))
 }
 
-// Extent returns how many runs a partition has, and how many events. A run that has not ended is an error.
+// Extent returns how many runs a partition has, and how many events. A run that has not ended is an error, and so is
+// one whose id is no ULID: it may sort among those of a month in which it did not begin.
 func (l *Log) Extent(ctx context.Context, p Partition) (report eventlog.PruneReport, err error) {
 	err = l.read(ctx, func(q eventlog.Querier) error {
 		report, err = extent(q, p, nil)
@@ -145,12 +146,14 @@ func (l *Log) Extent(ctx context.Context, p Partition) (report eventlog.PruneRep
 // extent is Extent. If archived is not nil, a run that is not in it with the hash of its last event is an
 // error, too.
 func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (report eventlog.PruneReport, err error) {
-	const sql = "SELECT run_id, last_seq, head, terminal FROM run WHERE right(run_id, 26) >= $1 AND right(run_id, 26) < $2 ORDER BY terminal"
+	const sql = `SELECT run_id, last_seq, head, terminal, CASE WHEN right(run_id, 26) ~ '^[0-7][0-9A-HJKMNP-TV-Z]{25}$' THEN 1 ELSE 0 END
+		FROM run WHERE right(run_id, 26) >= $1 AND right(run_id, 26) < $2 ORDER BY terminal`
 	err = q.Query(sql, []any{p.FromULID, p.ToULID}, func(r eventlog.Row) error {
 		var id string
 		var last, terminal int64
 		var head []byte
-		if err := r.Scan(&id, &last, &head, &terminal); err != nil {
+		var isULID bool
+		if err := r.Scan(&id, &last, &head, &terminal, &isULID); err != nil {
 			return err
 		}
 		report.Runs++
@@ -159,6 +162,8 @@ func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (re
 		switch {
 		case terminal == 0:
 			return fmt.Errorf("run %q has not ended", id)
+		case !isULID:
+			return fmt.Errorf("the id of run %q is not a ULID; hint: starling-host prune --run removes it", id)
 		case archived != nil && (!in || !bytes.Equal(has[:], head)):
 			return fmt.Errorf("its archive does not have run %q as it is in the database", id)
 		}

@@ -118,6 +118,14 @@ func TestDropPartition(t *testing.T) {
 		t.Errorf("with an open run: %v", err)
 	}
 	storeAll(t, l, logtest.Finished(open, 3)[1:]...)
+	named := december.FromULID + "-report"
+	storeAll(t, l, logtest.Finished(named, 3)...)
+	if err := drop(); err == nil || !strings.Contains(err.Error(), "run \""+named+"\" is not a ULID") {
+		t.Errorf("with a run whose id is no ULID: %v", err)
+	}
+	if _, err := l.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{named}}); err != nil {
+		t.Fatal(err)
+	}
 	report, err := l.DropPartition(t.Context(), december, "", nil)
 	if err != nil || report.Runs != 2 || report.Events != 14 {
 		t.Fatalf("%+v, %v", report, err)
