@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -19,28 +20,20 @@ type limitFlags struct {
 	weight int
 }
 
-// limits are in the order in which they are printed. Each is a count, an *int, or a size, an *int64.
-var limits = []struct {
-	name, usage string
-	of          func(*tenant.Limits) any
-}{
-	{"running", "calls and runs at work at once", func(l *tenant.Limits) any { return &l.Running }},
-	{"waiting", "runs in the queue", func(l *tenant.Limits) any { return &l.Waiting }},
-	{"compiling", "modules waiting for the compiler or in it", func(l *tenant.Limits) any { return &l.Compiling }},
-	{"connections", "connections of its tools at once", func(l *tenant.Limits) any { return &l.Connections }},
-	{"requests-per-second", "requests to the API", func(l *tenant.Limits) any { return &l.RequestsPerSecond }},
-	{"recorded-per-day", "bytes of events since midnight UTC", func(l *tenant.Limits) any { return &l.RecordedPerDay }},
-	{"recorded", "bytes of events in all its runs", func(l *tenant.Limits) any { return &l.Recorded }},
-	{"module-bytes", "bytes of its modules, and of removed ones that its runs name", func(l *tenant.Limits) any { return &l.Modules }},
-	{"uploads-per-hour", "modules that it uploads", func(l *tenant.Limits) any { return &l.UploadsPerHour }},
+// limits are the fields of [tenant.Limits].
+var limits = reflect.VisibleFields(reflect.TypeFor[tenant.Limits]())
+
+// limitName is the name of a limit's flag.
+func limitName(limit reflect.StructField) string {
+	return strings.ReplaceAll(limit.Tag.Get("yaml"), "_", "-")
 }
 
 const weightName = "weight"
 
 func (l *limitFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	for _, one := range limits {
-		flags.Var(limitFlag(one.of(&l.Limits)), one.name, one.usage)
+	for i, limit := range limits {
+		flags.Var(limitFlag(reflect.ValueOf(&l.Limits).Elem().Field(i)), limitName(limit), limit.Tag.Get("usage"))
 	}
 	l.weight = 1
 	flags.Var(weightFlag(&l.weight), weightName, fmt.Sprintf("share of the host beside others, 1 to %d", tenant.MaxWeight))
@@ -49,9 +42,9 @@ func (l *limitFlags) add(cmd *cobra.Command) {
 // apply changes t by the flags that were given, and reports whether there are any.
 func (l *limitFlags) apply(cmd *cobra.Command, t *tenant.Tenant) (any bool) {
 	given := cmd.Flags().Changed
-	for _, one := range limits {
-		if given(one.name) {
-			reflect.ValueOf(one.of(&t.Limits)).Elem().Set(reflect.ValueOf(one.of(&l.Limits)).Elem())
+	for i, limit := range limits {
+		if given(limitName(limit)) {
+			reflect.ValueOf(&t.Limits).Elem().Field(i).Set(reflect.ValueOf(l.Limits).Field(i))
 			any = true
 		}
 	}
@@ -62,8 +55,8 @@ func (l *limitFlags) apply(cmd *cobra.Command, t *tenant.Tenant) (any bool) {
 }
 
 // limitFlag is the value of a limit: a number, "default" or "none".
-func limitFlag(limit any) *flagValue {
-	value, kind := reflect.ValueOf(limit).Elem(), "N"
+func limitFlag(value reflect.Value) *flagValue {
+	kind := "N"
 	if value.Kind() == reflect.Int64 {
 		kind = "SIZE"
 	}
@@ -128,19 +121,19 @@ func (a *app) limitsCommand() *cobra.Command {
 func (a *app) printLimits(t tenant.Tenant) error {
 	now := t.Limits.Or(tenant.DefaultLimits())
 	return a.emit(now, func() {
-		for _, one := range limits {
-			value := reflect.ValueOf(one.of(&now)).Elem()
-			text := fmt.Sprint(value.Int())
+		for i, limit := range limits {
+			value := reflect.ValueOf(now).Field(i)
+			text := fmt.Sprint(value)
 			switch {
 			case value.Int() < 0:
 				text = "none"
 			case value.Kind() == reflect.Int64:
 				text = display.Size(uint64(value.Int()))
 			}
-			if reflect.ValueOf(one.of(&t.Limits)).Elem().IsZero() {
+			if reflect.ValueOf(t.Limits).Field(i).IsZero() {
 				text += " (default)"
 			}
-			a.stdout.Printf("%-20s  %s\n", one.name, text)
+			a.stdout.Printf("%-20s  %s\n", limitName(limit), text)
 		}
 		a.stdout.Printf("%-20s  %d\n", weightName, t.Weight)
 	})

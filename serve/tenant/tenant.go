@@ -73,18 +73,19 @@ type Tenant struct {
 // MaxWeight is the largest share of a tenant.
 const MaxWeight = 1000
 
-// Limits bound what one tenant may use. Zero is the host's default, see
-// [DefaultLimits]; less than zero means no bound.
+// Limits bound what one tenant may use: counts are int, sizes in bytes int64. Zero is the host's
+// default, see [DefaultLimits]; less than zero means no bound. The command line has a flag for each
+// limit, in this order, named as in YAML.
 type Limits struct {
-	Running           int   `json:"running" yaml:"running"`                         // calls and runs at work at once
-	Waiting           int   `json:"waiting" yaml:"waiting"`                         // runs in the queue
-	Compiling         int   `json:"compiling" yaml:"compiling"`                     // modules that wait for the compiler or are in it
-	Connections       int   `json:"connections" yaml:"connections"`                 // connections of its tools to elsewhere at once
-	RequestsPerSecond int   `json:"requests_per_second" yaml:"requests_per_second"` // to the API, with as many at once
-	RecordedPerDay    int64 `json:"recorded_bytes_per_day" yaml:"recorded_per_day"` // bytes of events, since midnight UTC
-	Recorded          int64 `json:"recorded_bytes" yaml:"recorded"`                 // bytes of events in all runs that it has
-	Modules           int64 `json:"module_bytes" yaml:"module_bytes"`               // bytes of stored modules, its own and those named by its runs
-	UploadsPerHour    int   `json:"uploads_per_hour" yaml:"uploads_per_hour"`       // modules that it stores, with as many at once
+	Running           int   `json:"running" yaml:"running" usage:"calls and runs at work at once"`
+	Waiting           int   `json:"waiting" yaml:"waiting" usage:"runs in the queue"`
+	Compiling         int   `json:"compiling" yaml:"compiling" usage:"modules waiting for the compiler or in it"`
+	Connections       int   `json:"connections" yaml:"connections" usage:"connections of its tools at once"`
+	RequestsPerSecond int   `json:"requests_per_second" yaml:"requests_per_second" usage:"requests to the API"` // with as many at once
+	RecordedPerDay    int64 `json:"recorded_bytes_per_day" yaml:"recorded_per_day" usage:"bytes of events since midnight UTC"`
+	Recorded          int64 `json:"recorded_bytes" yaml:"recorded" usage:"bytes of events in all its runs"`
+	Modules           int64 `json:"module_bytes" yaml:"module_bytes" usage:"bytes of its modules, and of removed ones that its runs name"`
+	UploadsPerHour    int   `json:"uploads_per_hour" yaml:"uploads_per_hour" usage:"modules that it uploads"` // with as many at once
 }
 
 // DefaultLimits returns the default limits of a tenant.
