@@ -397,7 +397,7 @@ func (l *session) aboutServers() string {
 	return about + " " + l.Instructions()
 }
 
-// Instructions implements [mcpsrv.Changing].
+// Instructions implements [mcpsrv.Mirror].
 func (l *session) Instructions() string {
 	var all []string
 	for _, s := range l.states() {
@@ -408,7 +408,7 @@ func (l *session) Instructions() string {
 	return strings.Join(all, "\n")
 }
 
-// Settle implements [mcpsrv.Changing]. A recorded tool waits for no server.
+// Settle implements [mcpsrv.Mirror]. A recorded tool waits for no server.
 func (l *session) Settle(ctx context.Context, tool string) error {
 	if _, recorded := l.recording.refs[tool]; recorded {
 		return nil

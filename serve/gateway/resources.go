@@ -17,7 +17,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
-// Offers implements [mcpsrv.Changing]. A server that is not connected yet may offer
+// Offers implements [mcpsrv.Mirror]. A server that is not connected yet may offer
 // everything.
 func (l *session) Offers(what string) bool {
 	l.mu.RLock()
@@ -35,7 +35,7 @@ func (l *session) offering(s *peer, method string) *starling.Server {
 	return s.connected
 }
 
-// Items implements [mcpsrv.Changing]. It omits servers that do not answer.
+// Items implements [mcpsrv.Mirror]. It omits servers that do not answer.
 func (l *session) Items(ctx context.Context, method string) []json.RawMessage {
 	lists := make([][]json.RawMessage, len(l.servers))
 	var asked sync.WaitGroup

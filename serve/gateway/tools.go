@@ -385,7 +385,7 @@ func (l *session) Cancel(context.Context, string) error { return nil }
 // watchTime is the interval between checks of files.
 const watchTime = time.Second
 
-// Watch implements [mcpsrv.Changing].
+// Watch implements [mcpsrv.Mirror].
 func (l *session) Watch(ctx context.Context, changed func(), notice func(text string)) {
 	l.mu.RLock()
 	seen := l.reloads

@@ -26,7 +26,7 @@ import (
 )
 
 // newLocalServer makes the server of one session of a client with a user's view, over a wire. Until
-// stop is called, it presents the current tools of a [Changing], and notifies the client of each
+// stop is called, it presents the current tools of a [Mirror], and notifies the client of each
 // change.
 func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mcp.Server, stop func(), err error) {
 	o, v.wire = o.normal(), w
@@ -35,6 +35,7 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 		mirror := v.Open()
 		v.Tools, end = mirror, mirror.Close
 	}
+	v.mirror, _ = v.Tools.(Mirror)
 	watching, cancel := context.WithCancel(ctx)
 	v.life = watching
 	v = v.lasting(o.Logger)
@@ -45,7 +46,7 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 		return nil, nil, err
 	}
 	var watcher sync.WaitGroup
-	if changing, ok := v.Tools.(Changing); ok {
+	if v.mirror != nil {
 		var mu sync.Mutex // guards presented
 		refresh := func() {
 			mu.Lock()
@@ -55,16 +56,16 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
 			}
 		}
-		server.AddReceivingMiddleware(cancellable, v.whole, greeting(watching, v), settling(changing, refresh), passing(v, changing, func() []Tool {
+		server.AddReceivingMiddleware(cancellable, v.whole, greeting(watching, v), settling(v.mirror, refresh), passing(v, func() []Tool {
 			mu.Lock()
 			defer mu.Unlock()
 			return presented
 		}, o.Logger))
 		watcher.Go(func() {
-			changing.Watch(watching, func() {
+			v.mirror.Watch(watching, func() {
 				refresh()
 				const none = "starling-host:none" // the SDK tells the sessions of a change of its own lists
-				if changing.Offers("resources") || changing.Offers("prompts") {
+				if v.mirror.Offers("resources") || v.mirror.Offers("prompts") {
 					server.AddResource(&mcp.Resource{URI: none, Name: none}, nil)
 					server.RemoveResources(none)
 					server.AddPrompt(&mcp.Prompt{Name: none}, nil)
@@ -86,14 +87,10 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 
 // greeting tells a [Mirror] what the client says of itself, before anything that counts on it.
 func greeting(ctx context.Context, v View) mcp.Middleware {
-	mirror, mirrors := v.Tools.(Mirror)
 	var once sync.Once
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		if !mirrors {
-			return next
-		}
 		return func(asked context.Context, method string, r mcp.Request) (mcp.Result, error) {
-			once.Do(func() { mirror.Greet(clientOf(ctx, v, r)) })
+			once.Do(func() { v.mirror.Greet(clientOf(ctx, v, r)) })
 			return next(asked, method, r)
 		}
 	}
@@ -136,12 +133,9 @@ const (
 )
 
 // settling waits for servers that are connecting where their answer counts.
-func settling(tools Changing, refresh func()) mcp.Middleware {
+func settling(tools Mirror, refresh func()) mcp.Middleware {
 	var done atomic.Bool
-	patience := listTime
-	if mirror, ok := tools.(Mirror); ok {
-		patience = max(patience, mirror.Patience())
-	}
+	patience := max(listTime, tools.Patience())
 	settle := func(ctx context.Context, most time.Duration, tool string) error {
 		if done.Load() && tool == "" {
 			return nil
@@ -185,7 +179,7 @@ func settling(tools Changing, refresh func()) mcp.Middleware {
 const serversKey = "io.github.starling-host/servers"
 
 // greets adds to a greeting what the other servers can do and say.
-func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
+func greets(tools Mirror, ours mcp.Result) (mcp.Result, error) {
 	said, err := membersOf(ours)
 	if err != nil {
 		return nil, err
@@ -200,18 +194,12 @@ func greets(tools Changing, ours mcp.Result) (mcp.Result, error) {
 		}
 	}
 	servers := members{}
-	if mirror, ok := tools.(Mirror); ok {
-		for name, g := range mirror.Greetings() {
-			servers[name] = canon.Join(members{"protocolVersion": canon.Quote(g.Version), "serverInfo": canon.Join(canon.Split(g.Server)), "capabilities": canon.Join(g.Capabilities)})
-			for what, theirs := range g.Capabilities {
-				has := canon.Split(able[what])
-				for name, value := range canon.Split(theirs) {
-					if has[name] == nil {
-						has[name] = value
-					}
-				}
-				able[what] = canon.Join(has)
-			}
+	for name, g := range tools.Greetings() {
+		servers[name] = canon.Join(members{"protocolVersion": canon.Quote(g.Version), "serverInfo": canon.Join(canon.Split(g.Server)), "capabilities": canon.Join(g.Capabilities)})
+		for what, theirs := range g.Capabilities {
+			has := canon.Split(theirs)
+			maps.Copy(has, canon.Split(able[what]))
+			able[what] = canon.Join(has)
 		}
 	}
 	var instructions string

@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
 
@@ -54,6 +55,20 @@ func (l local) Instructions() string { return "" }
 func (l local) Offers(string) bool { return false }
 
 func (l local) Items(context.Context, string) []json.RawMessage { return nil }
+
+func (l local) Greet(mcpsrv.Client) {}
+
+func (l local) Patience() time.Duration { return 0 }
+
+func (l local) Greetings() map[string]mcptool.Greeting { return nil }
+
+func (l local) Request(context.Context, string, json.RawMessage) (json.RawMessage, error) {
+	return nil, nil
+}
+
+func (l local) Notify(context.Context, string, json.RawMessage) {}
+
+func (l local) Close() {}
 
 func (l local) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
 	if c.Name == "wait" {

@@ -19,12 +19,11 @@ var lists = map[string]string{"resources/list": "resources", "resources/template
 
 // passing passes on what is for other servers, and their answers, as they wrote them. Reading a
 // resource or a prompt is a recorded call. Presented returns the tools that are presented now.
-func passing(v View, from Changing, presented func() []Tool, log *slog.Logger) mcp.Middleware {
+func passing(v View, presented func() []Tool, log *slog.Logger) mcp.Middleware {
 	reads := map[string]mcp.ToolHandler{}
 	for _, method := range []string{"resources/read", "prompts/get"} {
 		reads[method] = asking(v, calling(v, Tool{Name: method, Remote: true}, method, false, log))
 	}
-	mirror, mirrors := v.Tools.(Mirror)
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			what, _, _ := strings.Cut(method, "/")
@@ -39,19 +38,19 @@ func passing(v View, from Changing, presented func() []Tool, log *slog.Logger) m
 			switch {
 			case method == "tools/list":
 				return listed(ctx, presented(), next, r, ours["resultType"] != nil)
-			case mirrors && method == "notifications/roots/list_changed":
-				mirror.Notify(ctx, method, paramsOf(r))
+			case method == "notifications/roots/list_changed":
+				v.mirror.Notify(ctx, method, paramsOf(r))
 				return next(ctx, method, r)
-			case mirrors && method == "logging/setLevel": // this server has logs, too
-				_, _ = mirror.Request(ctx, method, paramsOf(r))
+			case method == "logging/setLevel": // this server has logs, too
+				_, _ = v.mirror.Request(ctx, method, paramsOf(r))
 				return next(ctx, method, r)
-			case mirrors && (method == "completion/complete" || method == "resources/subscribe" || method == "resources/unsubscribe"):
-				answer, err := mirror.Request(ctx, method, paramsOf(r))
+			case method == "completion/complete" || method == "resources/subscribe" || method == "resources/unsubscribe":
+				answer, err := v.mirror.Request(ctx, method, paramsOf(r))
 				return wholeResult{&mcp.CallToolResult{}, ours, canon.Join(canon.Split(answer))}, err
-			case read == nil && member == "" || !from.Offers(what):
+			case read == nil && member == "" || !v.mirror.Offers(what):
 				return next(ctx, method, r)
 			case read == nil:
-				answer, err := display.JSON(map[string]any{member: append([]json.RawMessage{}, from.Items(ctx, method)...)}, "")
+				answer, err := display.JSON(map[string]any{member: append([]json.RawMessage{}, v.mirror.Items(ctx, method)...)}, "")
 				return wholeResult{&mcp.CallToolResult{}, ours, answer}, err
 			}
 			return reading(ctx, read, session, r.GetParams(), ours)

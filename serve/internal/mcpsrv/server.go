@@ -36,6 +36,7 @@ type View struct {
 	// Owner has the view. Over HTTP only the same owner can cancel a request.
 	Owner string
 
+	mirror  Mirror          // the tools, if they are one user's
 	wire    *wire           // of the client of one user; nil for a tenant's
 	tasks   *tasks          // nil without
 	session string          // the id of the client's session over HTTP; empty leaves it to the SDK
@@ -58,9 +59,12 @@ type Tools interface {
 	Cancel(ctx context.Context, ticket string) error
 }
 
-// Changing is implemented by [Tools] of one user on this machine: their list changes while
-// they are served, and their results have a log.
-type Changing interface {
+// Mirror are [Tools] of one session of a user on this machine: their list changes while they are
+// served, and their results have a log. Other servers hear in it what the client says of itself, and
+// the client hears what they say.
+type Mirror interface {
+	Tools
+
 	// Watch calls changed after each change of the list, and notice with messages for the
 	// client's user, until ctx ends.
 	Watch(ctx context.Context, changed func(), notice func(text string))
@@ -78,13 +82,6 @@ type Changing interface {
 
 	// Items returns what other servers list by a method of resources or prompts, as they wrote it.
 	Items(ctx context.Context, method string) []json.RawMessage
-}
-
-// Mirror are the tools of one session. Other servers hear in it what the client says of itself, and
-// the client hears what they say.
-type Mirror interface {
-	Tools
-	Changing
 
 	// Greet is called once, before everything else but List.
 	Greet(c Client)
@@ -208,9 +205,8 @@ func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheSco
 
 // newServer makes the server of one client's view, and returns the tools that it presents.
 func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, error) {
-	_, changing := v.Tools.(Changing)
-	capabilities := &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: changing}}
-	if changing {
+	capabilities := &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: v.mirror != nil}}
+	if v.mirror != nil {
 		//lint:ignore SA1019 clients of the versions before still ask for logs
 		capabilities.Logging = &mcp.LoggingCapabilities{}
 	}

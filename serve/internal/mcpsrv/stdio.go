@@ -14,7 +14,7 @@ import (
 
 // ServeStdio serves one client over a pair of streams, one JSON-RPC message to a line, until the
 // client closes its end and has been answered, or ctx ends. A line that is not a message, or has
-// more than 16 MiB, is answered with an error. If the tools are [Changing], the client is
+// more than 16 MiB, is answered with an error. If the tools are a [Mirror], the client is
 // notified when they change.
 func ServeStdio(ctx context.Context, v View, o Options, in io.Reader, out io.Writer) error {
 	wire := newWire()

@@ -388,9 +388,9 @@ func (t *tasks) list(ctx context.Context, _ bool, p *taskParams) (members, error
 		return nil, err
 	}
 	all := []json.RawMessage{}
-	if mirror, ok := t.view.Tools.(Mirror); ok && skip == 0 {
+	if t.view.mirror != nil && skip == 0 {
 		asked, _ := p.Meta[paramsKey].(string)
-		theirs, _ := mirror.Request(ctx, "tasks/list", json.RawMessage(cmp.Or(asked, "{}"))) // of the first server that answers
+		theirs, _ := t.view.mirror.Request(ctx, "tasks/list", json.RawMessage(cmp.Or(asked, "{}"))) // of the first server that answers
 		_ = json.Unmarshal(canon.Split(theirs)["tasks"], &all)
 	}
 	for _, run := range page.Runs {
@@ -469,8 +469,8 @@ func (t *tasks) ask(ctx context.Context, s *mcp.ServerSession, id, method string
 // theirs passes on what is said of a task of another server. What such a task ends with, and its
 // questions, are recorded.
 func (t *tasks) theirs(ctx context.Context, s *mcp.ServerSession, method string, p *taskParams) (members, error) {
-	mirror, ok := t.view.Tools.(Mirror)
-	if !ok || !mirror.Offers("tasks") {
+	mirror := t.view.mirror
+	if mirror == nil || !mirror.Offers("tasks") {
 		return nil, noTask(p.TaskID)
 	}
 	params, _ := p.Meta[paramsKey].(string)
