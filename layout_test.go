@@ -38,6 +38,7 @@ var folders = []string{"bench", "docs", "examples", "release", "tools-wasm"}
 var importers = map[string][]string{
 	"github.com/tetratelabs/wazero":                     {"host/sandbox"},
 	"github.com/fxamacker/cbor/v2":                      {"eventlog/canon"},
+	"github.com/x448/float16":                           {"eventlog/canon"},
 	"lukechampine.com/blake3":                           {"eventlog/canon", "host/internal/cachefile", "host/sandbox"},
 	"modernc.org/sqlite":                                {"eventlog/internal/sqlitelog"},
 	"github.com/jackc/pgx/v5":                           {"eventlog/internal/pglog"},

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/x448/float16"
 )
 
 // Valid reports whether data is exactly one canonical CBOR item: encoding its
@@ -121,7 +123,7 @@ func (r *reader) checkSimple(at int, h head) error {
 func (h head) float() float64 {
 	switch h.info {
 	case 25:
-		return fromHalf(uint16(h.arg))
+		return float64(float16.Frombits(uint16(h.arg)).Float32())
 	case 26:
 		return float64(math.Float32frombits(uint32(h.arg)))
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/fxamacker/cbor/v2"
+	"github.com/x448/float16"
 )
 
 // The major types of RFC 8949 section 3.1.
@@ -116,53 +117,10 @@ func appendFloat(dst []byte, f float64) []byte {
 	if float64(single) != f {
 		return binary.BigEndian.AppendUint64(append(dst, cborDouble), math.Float64bits(f))
 	}
-	if half, exact := toHalf(single); exact {
-		return binary.BigEndian.AppendUint16(append(dst, cborHalf), half)
+	if half := float16.Fromfloat32(single); half.Float32() == single {
+		return binary.BigEndian.AppendUint16(append(dst, cborHalf), half.Bits())
 	}
 	return binary.BigEndian.AppendUint32(append(dst, cborSingle), math.Float32bits(single))
-}
-
-// toHalf converts f, which is not NaN, to IEEE 754 binary16, and reports
-// whether nothing was lost.
-func toHalf(f float32) (half uint16, exact bool) {
-	bits := math.Float32bits(f)
-	sign := uint16(bits >> 16 & 0x8000)
-	exp := int(bits>>23&0xff) - 127
-	frac := bits & (1<<23 - 1)
-	switch {
-	case bits<<1 == 0:
-		return sign, true
-	case exp == 128: // infinity
-		return sign | 0x7c00, true
-	case exp >= -14 && exp <= 15: // normal: ten bits of fraction
-		return sign | uint16(exp+15)<<10 | uint16(frac>>13), frac&(1<<13-1) == 0
-	case exp >= -24 && exp < -14: // subnormal: units of 2^-24
-		shift := -1 - exp
-		mant := frac | 1<<23
-		return sign | uint16(mant>>shift), mant&(1<<shift-1) == 0
-	}
-	return 0, false
-}
-
-// fromHalf is the value of an IEEE 754 binary16.
-func fromHalf(half uint16) float64 {
-	exp, frac := int(half>>10&0x1f), float64(half&0x3ff)
-	var f float64
-	switch exp {
-	case 0:
-		f = math.Ldexp(frac, -24)
-	case 31:
-		f = math.Inf(1)
-		if frac != 0 {
-			f = math.NaN()
-		}
-	default:
-		f = math.Ldexp(1024+frac, exp-25)
-	}
-	if half&0x8000 != 0 {
-		return -f
-	}
-	return f
 }
 
 // Raw is one encoded CBOR item. A nil Raw is encoded as null. A Raw filled in by [Unmarshal] is a

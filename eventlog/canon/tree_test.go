@@ -76,14 +76,6 @@ func TestTreeGrowsLikeTheLevels(t *testing.T) {
 	}
 }
 
-func TestTreeDoesNotAllocate(t *testing.T) {
-	var tree canon.Tree
-	leaf := canon.Sum(nil)
-	if allocs := testing.AllocsPerRun(100, func() { tree.Add(leaf); tree.Root() }); allocs != 0 {
-		t.Errorf("%v allocations", allocs)
-	}
-}
-
 // The shape has a weakness that readers must know: repeating the last leaf
 // can give the same root. Number and order of the events are therefore bound
 // by the sequence number of the terminal event, never by the root alone.
