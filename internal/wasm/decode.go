@@ -2,6 +2,8 @@ package wasm
 
 import (
 	"bytes"
+	"cmp"
+	"fmt"
 	"reflect"
 
 	"github.com/starling-host/starling/internal/work"
@@ -68,21 +70,12 @@ func Split(b []byte) (*Module, error) {
 		default:
 			rank = s.ID.rank()
 		}
-		if err := firstError(r.err, body.err); err != nil {
+		if err := cmp.Or(r.err, body.err); err != nil {
 			return nil, err
 		}
 		m.Sections = append(m.Sections, s)
 	}
 	return m, nil
-}
-
-func firstError(errs ...error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *Reader) failSection(at int, id SectionID) {
@@ -126,7 +119,7 @@ func (m *Module) readSection(id SectionID, r *Reader) {
 	case SectionTable:
 		m.Tables = list(r, "tables", 3, (*Reader).table)
 	case SectionMemory:
-		m.Memories = list(r, "memories", 2, (*Reader).memory)
+		m.Memories = list(r, "memories", 2, (*Reader).limits)
 	case SectionGlobal:
 		m.Globals = list(r, "globals", 5, (*Reader).global)
 	case SectionExport:
@@ -161,10 +154,10 @@ func list[T any](r *Reader, what string, itemBytes int, item func(*Reader) T) []
 // checkCounts compares the counts that two sections state about one thing.
 func (m *Module) checkCounts() error {
 	if len(m.Funcs) != len(m.Code) {
-		return &FormatError{Offset: m.offset(SectionCode), Msg: sprintf("%d functions but %d bodies", len(m.Funcs), len(m.Code))}
+		return &FormatError{Offset: m.offset(SectionCode), Msg: fmt.Sprintf("%d functions but %d bodies", len(m.Funcs), len(m.Code))}
 	}
 	if m.DataCount != nil && int64(*m.DataCount) != int64(len(m.Data)) {
-		return &FormatError{Offset: m.offset(SectionDataCount), Msg: sprintf("data count is %d but there are %d data segments", *m.DataCount, len(m.Data))}
+		return &FormatError{Offset: m.offset(SectionDataCount), Msg: fmt.Sprintf("data count is %d but there are %d data segments", *m.DataCount, len(m.Data))}
 	}
 	return nil
 }

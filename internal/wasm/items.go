@@ -1,9 +1,5 @@
 package wasm
 
-import "fmt"
-
-func sprintf(format string, args ...any) string { return fmt.Sprintf(format, args...) }
-
 // valType reads a value type.
 func (r *Reader) valType() ValType {
 	b := r.Byte()
@@ -54,7 +50,7 @@ func (r *Reader) readImport() Import {
 	case ExternTable:
 		r.table()
 	case ExternMemory:
-		r.memory()
+		r.limits()
 	case ExternGlobal:
 		r.globalType()
 	case externTag:
@@ -84,8 +80,6 @@ func (r *Reader) limits() Limits {
 	}
 	return Limits{}
 }
-
-func (r *Reader) memory() Limits { return r.limits() }
 
 func (r *Reader) table() Table {
 	at := r.pos
