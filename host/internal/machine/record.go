@@ -441,13 +441,8 @@ func (r *Recording) Hit() Range { return r.m.hit }
 
 // Frame is one function on the call stack.
 type Frame struct {
-	Function uint32   // index in the executed module
-	Offset   uint32   // of its instruction, in the executed module
-	Locals   []uint64 // parameters first
-
-	// Operands are the slots of the operand stack. A slot that no operation has used yet is stale, and a
-	// constant or a copy of a local needs none.
-	Operands []uint64
+	Offset uint32   // of its instruction, in the executed module
+	Locals []uint64 // parameters first
 }
 
 // Where returns the offset of the next instruction in the executed module, and whether the next
@@ -471,8 +466,7 @@ func (r *Recording) Frames() []Frame {
 			at.pc-- // the call
 		}
 		f := m.code.funcs[at.fn]
-		slots := slices.Clone(m.stack[at.fp : at.fp+f.size])
-		all = append(all, Frame{f.index, f.offsets[at.pc], slots[:f.locals:f.locals], slots[f.locals:]})
+		all = append(all, Frame{f.offsets[at.pc], slices.Clone(m.stack[at.fp : at.fp+f.locals])})
 	}
 	return all
 }
@@ -488,17 +482,16 @@ func (r *Recording) Globals() []uint64 { return slices.Clone(r.m.globals) }
 
 // Effect is one call of the host.
 type Effect struct {
-	At           uint64
-	Fuel         uint64 // that had been spent
-	Module, Name string
+	At   uint64
+	Fuel uint64 // that had been spent
+	Name string
 }
 
 // Effects lists the calls of the host that returned.
 func (r *Recording) Effects() []Effect {
 	all := make([]Effect, len(r.journal))
 	for i, e := range r.journal {
-		im := r.m.code.Imports[r.m.code.funcs[e.fn].host]
-		all[i] = Effect{e.at, e.fuel, im.Module, im.Name}
+		all[i] = Effect{e.at, e.fuel, r.m.code.Imports[r.m.code.funcs[e.fn].host].Name}
 	}
 	return all
 }

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 
 	"github.com/starling-host/starling/internal/wasm"
@@ -103,41 +104,37 @@ func (w *meter) helperTypes() [][]byte {
 // exports are the module's own, the four globals, the module's own mutable
 // globals, the function that tells a whole module, and the start function.
 func (w *meter) exports() []byte {
-	type export struct {
-		name  string
-		kind  wasm.ExternKind
-		index uint32
-	}
-	var all []export
-	for _, e := range w.m.Exports {
+	all := slices.Clone(w.m.Exports)
+	for i, e := range all {
 		if e.Kind == wasm.ExternFunc {
-			e.Index = w.moved(e.Index)
+			all[i].Index = w.moved(e.Index)
 		}
-		all = append(all, export{e.Name, e.Kind, e.Index})
 	}
-	all = append(all,
-		export{GlobalFuel, wasm.ExternGlobal, w.fuel},
-		export{GlobalLimit, wasm.ExternGlobal, w.limit},
-		export{GlobalDepth, wasm.ExternGlobal, w.depth},
-		export{GlobalRefused, wasm.ExternGlobal, w.refused})
+	add := func(name string, kind wasm.ExternKind, index uint32) {
+		all = append(all, wasm.Export{Name: name, Kind: kind, Index: index})
+	}
+	add(GlobalFuel, wasm.ExternGlobal, w.fuel)
+	add(GlobalLimit, wasm.ExternGlobal, w.limit)
+	add(GlobalDepth, wasm.ExternGlobal, w.depth)
+	add(GlobalRefused, wasm.ExternGlobal, w.refused)
 	if w.o.Explain {
-		all = append(all, export{GlobalTrap, wasm.ExternGlobal, w.trap})
+		add(GlobalTrap, wasm.ExternGlobal, w.trap)
 	}
 	for i, g := range w.m.Globals {
 		if g.Mutable {
 			name := reserved + "global" + strconv.Itoa(i)
 			w.mutable = append(w.mutable, name)
-			all = append(all, export{name, wasm.ExternGlobal, uint32(i)})
+			add(name, wasm.ExternGlobal, uint32(i))
 		}
 	}
-	all = append(all, export{ExportWhole, wasm.ExternFunc, w.whole})
+	add(ExportWhole, wasm.ExternFunc, w.whole)
 	if s := w.m.Start; s != nil {
-		all = append(all, export{ExportStart, wasm.ExternFunc, w.moved(*s)})
+		add(ExportStart, wasm.ExternFunc, w.moved(*s))
 	}
 	body := wasm.AppendU32(nil, uint32(len(all)))
 	for _, e := range all {
-		body = append(wasm.AppendName(body, e.name), byte(e.kind))
-		body = wasm.AppendU32(body, e.index)
+		body = append(wasm.AppendName(body, e.Name), byte(e.Kind))
+		body = wasm.AppendU32(body, e.Index)
 	}
 	return body
 }
