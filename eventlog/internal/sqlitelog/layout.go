@@ -157,16 +157,12 @@ func vet(objects []object) (layout int, err error) {
 		}
 		have[eventlog.LowerASCII(o.name)] = plain(o.sql)
 	}
-	events, ok := have["eventlog_events"]
-	if !ok && slices.Contains(earlierEventsTables, have["events"]) {
-		return 0, fmt.Errorf("%w: the file has the table events of a Starling runtime before version 2 of its tables: let that program bring it to %d", ErrNotLog, seedVersion)
-	}
 	for _, name := range []string{"eventlog_events", "eventlog_schema_migrations"} {
 		if _, ok := have[name]; !ok {
 			return 0, fmt.Errorf("%w: the file has no table %s", ErrNotLog, name)
 		}
 	}
-	if events == plain(seedEventsTable) {
+	if have["eventlog_events"] == plain(seedEventsTable) {
 		return seedLayout, nil
 	}
 	for _, name := range []string{"run", "module"} {
@@ -181,12 +177,6 @@ func vet(objects []object) (layout int, err error) {
 		return uncountedLayout, nil
 	}
 	return layoutVersion, nil
-}
-
-// earlierEventsTables are texts of the table eventlog_events when it was called events.
-var earlierEventsTables = []string{
-	strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1),
-	strings.ReplaceAll(strings.Replace(plain(seedEventsTable), "eventlog_events", "events", 1), "notnull", ""),
 }
 
 // vetObject looks names up as SQLite does, which knows no case in them.

@@ -8,12 +8,12 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"slices"
 	"time"
+
+	"modernc.org/sqlite"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/hint"
-	"modernc.org/sqlite"
 )
 
 // Options are how to open a log. The zero value opens it for writing, with
@@ -273,8 +273,7 @@ func examine(ctx context.Context, c *conn) (layout int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	before := slices.ContainsFunc(objects, func(o object) bool { return eventlog.LowerASCII(o.name) == "events" })
-	if err := examineSeedVersion(ctx, c, before); err != nil {
+	if err := examineSeedVersion(ctx, c); err != nil {
 		return 0, err
 	}
 	if layout > seedLayout && int(version) != layout {
@@ -309,17 +308,11 @@ func vetColumns(ctx context.Context, c *conn) error {
 	})
 }
 
-// examineSeedVersion checks the version that the Starling runtime keeps. Version 2 is version 1
-// without the table events, whose rows it moves.
-func examineSeedVersion(ctx context.Context, c *conn, before bool) error {
+// examineSeedVersion checks the version that the Starling runtime keeps.
+func examineSeedVersion(ctx context.Context, c *conn) error {
 	v, err := c.integer(ctx, "SELECT coalesce(max(version), 0) FROM eventlog_schema_migrations")
-	switch {
-	case err != nil:
-		return err
-	case v > seedVersion:
-		return fmt.Errorf("%w (eventlog_schema_migrations is at %d, this program knows %d)", eventlog.ErrSchemaTooNew, v, seedVersion)
-	case v < seedVersion && before:
-		return fmt.Errorf("sqlitelog: eventlog_schema_migrations is at %d, and the tables events and eventlog_events are both there: let the program that wrote the file bring it to %d", v, seedVersion)
+	if err == nil && v > seedVersion {
+		err = fmt.Errorf("%w (eventlog_schema_migrations is at %d, this program knows %d)", eventlog.ErrSchemaTooNew, v, seedVersion)
 	}
-	return nil
+	return err
 }
