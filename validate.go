@@ -56,6 +56,10 @@ type Validation struct {
 	Report eventlog.Report
 	Opened bool  // the run is encrypted, and was checked with its key as well
 	Err    error // why the run is invalid; nil if it is valid
+
+	// Miscounted means that the database counts other recorded bytes for the run than its events
+	// have. The run can be valid, but limits and the usage of its tenant go by the count.
+	Miscounted bool
 }
 
 // Validate checks one run without executing anything: the hash chain, the Merkle root, the
@@ -136,6 +140,10 @@ func (m *moduleChecks) validate(ctx context.Context, log store.Database, id stri
 	}()
 	options := eventlog.CheckOptions{Strict: true, AllowOpen: true}
 	if v.Report, v.Err = eventlog.CheckRun(ctx, stored(log), id, options); v.Err != nil {
+		return v, nil
+	}
+	wrong, err := log.Miscounted(ctx, id)
+	if v.Miscounted, v.Err = len(wrong) > 0, err; err != nil {
 		return v, nil
 	}
 	if v.Report.Encrypted > 0 {

@@ -182,6 +182,11 @@ type Database interface {
 	// events from a time on. Both count each event with some bytes more.
 	Recorded(ctx context.Context, namespace string, since time.Time, each int64) (total, later int64, err error)
 
+	// Miscounted returns the runs for which the database counts other recorded bytes than their
+	// events have: runID or none, or of all runs if runID is empty, which reads all events.
+	// [Database].MigrateSchema counts them again.
+	Miscounted(ctx context.Context, runID string) ([]string, error)
+
 	// SchemaVersions returns the layout version of the database and the version that
 	// this program writes.
 	SchemaVersions(ctx context.Context) (have, want int, err error)
@@ -202,6 +207,8 @@ type MigrationReport struct {
 	// Uncounted are the runs whose recorded bytes had to be counted from their events, because
 	// a host of an earlier version has written them.
 	Uncounted int64
+	// Miscounted are the runs whose recorded bytes were not those of their events.
+	Miscounted []string
 }
 
 // StepCatchUp is the migration step that adds to the index of runs the events that

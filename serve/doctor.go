@@ -157,8 +157,9 @@ func checkCaches() (findings []Finding) {
 }
 
 // CheckDatabase looks at the database of a file, which open opens for reading only, and at the master keys that
-// its tenants need. If it cannot be opened, the finding "database" has the error.
-func (f *File) CheckDatabase(ctx context.Context, open func(context.Context, string) (store.Database, error)) []Finding {
+// its tenants need. If it cannot be opened, the finding "database" has the error. A deep check compares all
+// events with what the database keeps about their runs.
+func (f *File) CheckDatabase(ctx context.Context, open func(context.Context, string) (store.Database, error), deep bool) []Finding {
 	const check = "database"
 	path := f.Database
 	var findings []Finding
@@ -189,11 +190,11 @@ func (f *File) CheckDatabase(ctx context.Context, open func(context.Context, str
 		return []Finding{refusal(check, err)}
 	}
 	defer log.Close()
-	return append(append(findings, checkLog(ctx, log, f)...), checkMasterKeys(ctx, log, f)...)
+	return append(append(findings, checkLog(ctx, log, f, deep)...), checkMasterKeys(ctx, log, f)...)
 }
 
 // checkLog looks at an open database.
-func checkLog(ctx context.Context, log store.Database, file *File) (findings []Finding) {
+func checkLog(ctx context.Context, log store.Database, file *File, deep bool) (findings []Finding) {
 	path := file.Database
 	findings = append(findings, checkLayout(ctx, log, path))
 	if findings[len(findings)-1].State == StateBad {
@@ -210,7 +211,7 @@ func checkLog(ctx context.Context, log store.Database, file *File) (findings []F
 		}
 	}
 	findings = append(findings, checkSpace(ctx, log, file)...)
-	return append(append(findings, checkClock(ctx, log, path)), checkRuns(ctx, log, path)...)
+	return append(append(findings, checkClock(ctx, log, path)), checkRuns(ctx, log, path, deep)...)
 }
 
 // checkTables reports tables that the database once had and has lost. It returns nil if none is
@@ -370,21 +371,27 @@ func checkMasterKeys(ctx context.Context, log store.Database, file *File) []Find
 // newestRuns is how many runs the doctor validates.
 const newestRuns = 20
 
-// checkRuns counts the runs, validates the newest ones, and looks for runs written by another
-// program.
-func checkRuns(ctx context.Context, log store.Database, where string) []Finding {
+// checkRuns counts the runs and validates the newest ones. A deep check looks for runs written by another
+// program, and counts recorded bytes.
+func checkRuns(ctx context.Context, log store.Database, where string, deep bool) []Finding {
 	page, err := log.ListRunsPage(ctx, eventlog.RunPageOptions{Limit: newestRuns})
 	if err != nil {
 		return []Finding{{"runs", StateBad, starling.PlainError(err), display.Command("starling-host validate", store.Name(where)), nil}}
 	}
 	count := Finding{"runs", StateOK, display.Counted(page.TotalMatching, eventlog.MaxCounted, "run"), "", nil}
-	plan, err := log.MigrateSchema(ctx, true)
+	var plan eventlog.MigrationReport
+	if deep {
+		plan, err = log.MigrateSchema(ctx, true)
+	}
 	switch {
 	case err != nil:
 		return []Finding{{"runs", StateBad, starling.PlainError(err), "", nil}}
 	case plan.From == plan.To && plan.Runs > 0:
 		count.State, count.Fix = StateLimited, display.Command("starling-host migrate", store.Name(where))
 		count.Found += fmt.Sprintf("; the summaries of %d lack events: another program wrote the events, or the summaries were lost", plan.Runs)
+	case len(plan.Miscounted) > 0:
+		count.State, count.Fix = StateLimited, display.Command("starling-host migrate", store.Name(where))
+		count.Found += fmt.Sprintf("; the recorded bytes of %s are not those of the events: limits and usage go by them", someOf(plan.Miscounted))
 	case plan.Uncounted > 0:
 		count.State, count.Fix = StateLimited, display.Command("starling-host migrate", store.Name(where))
 		count.Found += fmt.Sprintf("; the recorded bytes of %d are summed up each time: a host of an earlier version wrote them", plan.Uncounted)

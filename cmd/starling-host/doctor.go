@@ -19,6 +19,7 @@ import (
 func (a *app) doctorCommand() *cobra.Command {
 	var f hostFlags
 	var hostFile string
+	var deep bool
 	cmd := subcommand("doctor [DB]", "check this machine and a database", func(cmd *cobra.Command, args []string) error {
 		file := &serve.File{KeyFile: f.keyFile}
 		var more []serve.Finding
@@ -37,9 +38,10 @@ func (a *app) doctorCommand() *cobra.Command {
 		case !isNew(defaultDatabase):
 			file.Database = defaultDatabase
 		}
-		return a.doctor(cmd.Context(), file, more)
+		return a.doctor(cmd.Context(), file, deep, more)
 	}, f.addKey)
 	cmd.Flags().StringVar(&hostFile, "config", "", "check the host that `FILE` describes")
+	cmd.Flags().BoolVar(&deep, "deep", false, "compare all events with what the database keeps about their runs")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
 	return cmd
 }
@@ -48,14 +50,14 @@ func (a *app) doctorCommand() *cobra.Command {
 const findingIndent = 25
 
 // doctor checks the machine and the host that the file describes. more has earlier findings.
-func (a *app) doctor(ctx context.Context, file *serve.File, more []serve.Finding) error {
+func (a *app) doctor(ctx context.Context, file *serve.File, deep bool, more []serve.Finding) error {
 	findings := []serve.Finding{
 		{Check: "version", State: serve.StateOK, Found: fmt.Sprintf("%s, %s, %s/%s, %s", agent.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH, display.Plural(runtime.NumCPU(), "CPU"))},
 		{Check: "environment", State: serve.StateOK, Found: variablesSet()},
 	}
 	findings = append(append(findings, serve.CheckMachine(ctx)...), more...)
 	if file.Database != "" {
-		findings = append(findings, file.CheckDatabase(ctx, openDatabase)...)
+		findings = append(findings, file.CheckDatabase(ctx, openDatabase, deep)...)
 	}
 	code := exitOK
 	for _, f := range findings {

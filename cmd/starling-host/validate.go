@@ -25,10 +25,13 @@ func (a *app) validateCommand() *cobra.Command {
 		} else if ids[0], err = db.Find(ctx, args[1]); err != nil {
 			return err
 		}
-		code, done, invalid, newer, headless := exitOK, 0, 0, 0, 0
+		code, done, invalid, newer, headless, miscounted := exitOK, 0, 0, 0, 0, 0
 		err = db.ValidateAll(ctx, ids, func(v starling.Validation) error {
 			c := checked(v)
 			done++
+			if c.Miscounted {
+				miscounted++
+			}
 			switch {
 			case errors.Is(c.Err, eventlog.ErrSchemaTooNew):
 				code = worse(code, exitRefused)
@@ -51,8 +54,13 @@ func (a *app) validateCommand() *cobra.Command {
 			}
 			a.stdout.Printf("%s: %d valid, %d invalid%s\n", display.Plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
 		}
-		if headless > 0 && !a.asJSON && eventlog.Preflight(ctx, log) == nil {
-			a.stderr.Printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", display.Plural(headless, "run"))
+		if headless+miscounted > 0 && !a.asJSON && eventlog.Preflight(ctx, log) == nil {
+			if headless > 0 {
+				a.stderr.Printf("%s without a complete summary, because another program wrote the events or it was lost: only the chain covers the last event\n", display.Plural(headless, "run"))
+			}
+			if miscounted > 0 {
+				a.stderr.Printf("%s with recorded bytes that are not those of the events: limits and usage of tenants are wrong by the difference\n", display.Plural(miscounted, "run"))
+			}
 			a.hint(display.Command("starling-host migrate", named(args[0])))
 		}
 		if unlisted != nil {
@@ -97,6 +105,9 @@ func (c checked) eventCount() string {
 	if c.Opened {
 		text += " and opened"
 	}
+	if c.Miscounted {
+		text += ", recorded bytes miscounted"
+	}
 	if c.Report.Unknown != "" {
 		text += ", unknown fields ignored: " + display.Printable(c.Report.Unknown)
 	}
@@ -112,6 +123,7 @@ type checkedDocument struct {
 	Encrypted  uint64 `json:"encrypted,omitempty"`
 	Opened     bool   `json:"opened,omitempty"`
 	Unknown    string `json:"unknown_fields,omitempty"`
+	Miscounted bool   `json:"miscounted,omitempty"`
 	Head       string `json:"head,omitempty"`
 	MerkleRoot string `json:"merkle_root,omitempty"`
 	Seq        uint64 `json:"seq,omitempty"`
@@ -125,7 +137,7 @@ func (c checked) document() checkedDocument {
 	if c.Err == nil {
 		doc.Status = eventlog.RunSummary{TerminalKind: c.Report.Terminal}.Status()
 		doc.Events, doc.Encrypted, doc.Head = c.Report.Events, c.Report.Encrypted, c.Report.Head.String()
-		doc.Opened, doc.Unknown = c.Opened, c.Report.Unknown
+		doc.Opened, doc.Unknown, doc.Miscounted = c.Opened, c.Report.Unknown, c.Miscounted
 		if !c.Report.Open {
 			doc.MerkleRoot = c.Report.Root.String()
 		}

@@ -37,6 +37,7 @@ func RunShared(t *testing.T, open func(testing.TB) Shared) {
 		{"a transaction continues what another program has appended", sharedTransaction},
 		{"pruning removes the runs of another program", sharedPruning},
 		{"a migration brings the listing up to date", sharedMigration},
+		{"a migration counts recorded bytes again that are not those of the events", sharedCounts},
 		{"the evidence that a run was changed stays", sharedEvidence},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -251,6 +252,49 @@ func sharedMigration(t *testing.T, db Shared) {
 	if report, err := log.(eventlog.Database).MigrateSchema(t.Context(), false); err != nil || len(report.Steps) > 0 {
 		t.Errorf("once more: %+v, %v", report, err)
 	}
+	Counted(t, log)
+}
+
+// sharedCounts changes what the database counts. A row without its last events is behind and not miscounted, and
+// a row with more events than there are is left to a check.
+func sharedCounts(t *testing.T, db Shared) {
+	log := db.Open(t, false)
+	defer log.Close()
+	c := Chain{RunID: "acme/open"}
+	store(t, log, slices.Concat(Finished("acme/a", 2), Finished("acme/b", 2), Finished("cut", 2), []event.Event{c.Start("g")})...)
+	db.Insert(t, c.Effect(1))
+	db.Exec(t, "DELETE FROM eventlog_events WHERE run_id = 'cut' AND seq > 2")
+	miscounted := func(want ...string) {
+		t.Helper()
+		reader := db.Open(t, true)
+		defer reader.Close()
+		for _, id := range []string{"", "acme/a", "acme/b", "acme/open", "cut", "nothing", "a\x00b"} {
+			got, err := reader.(eventlog.Database).Miscounted(t.Context(), id)
+			of := want
+			if id != "" {
+				of = slices.DeleteFunc(slices.Clone(want), func(w string) bool { return w != id })
+			}
+			if err != nil || !slices.Equal(got, of) {
+				t.Errorf("miscounted of %q: %q, %v; want %q", id, got, err, of)
+			}
+		}
+	}
+	miscounted()
+	db.Exec(t, "UPDATE run SET bytes = bytes + 1 WHERE run_id = 'acme/b'")
+	db.Exec(t, "UPDATE run SET bytes = 0 WHERE run_id = 'acme/open'")
+	miscounted("acme/b", "acme/open")
+	for _, dryRun := range []bool{true, false} {
+		report, err := log.(eventlog.Database).MigrateSchema(t.Context(), dryRun)
+		if err != nil || !slices.Equal(report.Miscounted, []string{"acme/b", "acme/open"}) || !slices.Equal(report.Steps, []string{eventlog.StepCatchUp, eventlog.StepCount}) {
+			t.Errorf("dry run %v: %+v, %v", dryRun, report, err)
+		}
+	}
+	miscounted()
+	if report, err := log.(eventlog.Database).MigrateSchema(t.Context(), false); err != nil || len(report.Steps) > 0 {
+		t.Errorf("once more: %+v, %v", report, err)
+	}
+	db.Exec(t, "DELETE FROM eventlog_events WHERE run_id = 'cut'")
+	db.Exec(t, "DELETE FROM run WHERE run_id = 'cut'")
 	Counted(t, log)
 }
 

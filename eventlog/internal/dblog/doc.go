@@ -22,7 +22,8 @@
 // number to the column counted. Each event is counted at most once. So bytes is right if all
 // events up to last_seq are counted. It is not used otherwise: a host of an earlier version, which
 // works on the same database during an upgrade, moves rows and counts nothing. Then the events
-// are summed up, until a migration counts them.
+// are summed up, until a migration counts them. A migration also counts again where bytes is not
+// what the events have ([Log.Miscounted]), for whatever reason.
 //
 // A row that claims more events than there are, or that differs from the events which it
 // covers, is never replaced: it is the evidence that the run was changed.

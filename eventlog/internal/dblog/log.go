@@ -141,6 +141,11 @@ func (l *Log) Recorded(ctx context.Context, namespace string, since time.Time, e
 	return total, later, err
 }
 
+// Miscounted implements [eventlog.Database].
+func (l *Log) Miscounted(ctx context.Context, runID string) ([]string, error) {
+	return l.x.miscounted(ctx, runID)
+}
+
 // Fenced implements [eventlog.Store].
 func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
 	return pending.Fenced(l.self, l.x.Runs, runID, epoch)

@@ -216,7 +216,9 @@ func (l *Log) count(ctx context.Context, report *eventlog.MigrationReport) error
 	if err != nil || report.Uncounted == 0 {
 		return orUnavailable(err)
 	}
-	report.Steps = append(report.Steps, eventlog.StepCount)
+	if len(report.Miscounted) == 0 {
+		report.Steps = append(report.Steps, eventlog.StepCount)
+	}
 	last, first := "", true
 	for (first || last != "") && !report.DryRun && err == nil {
 		err = l.pool.QueryRow(ctx, countSQL, last).Scan(&last)
