@@ -234,10 +234,10 @@ func (e *seenError) Error() string { return "daemon: the request was carried out
 
 // accept makes sure that the run will be executed, and returns its id. Unless the request has a key that
 // repeats, the caller has asked admits. If the process dies before the transaction, nothing has happened. If
-// the error is the database's, the run may have been accepted as well. The database may take answerTime;
-// loading the tool may take longer.
+// the error is the database's, the run may have been accepted as well. The database and the loading of the
+// tool's module may take answerTime.
 func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (string, error) {
-	limited, cancel := context.WithTimeout(ctx, answerTime)
+	limited, cancel := context.WithTimeout(ctx, d.answerTime)
 	defer cancel()
 	if by.repeats {
 		id, found, err := d.config.Tenants.Answered(limited, a.ID, by.key, by.request)
@@ -248,15 +248,12 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (
 			return "", err
 		}
 	}
-	id, began := event.NewID(), time.Now()
-	job, first, modules, err := d.prepare(ctx, a, q, fullID(a.ID, id))
+	id := event.NewID()
+	job, first, modules, err := d.prepare(limited, a, q, fullID(a.ID, id))
 	if err != nil {
 		return "", err
 	}
 	share.Of(ctx).Rest()
-	until, _ := limited.Deadline()
-	limited, cancel = context.WithDeadline(ctx, until.Add(time.Since(began)))
-	defer cancel()
 	var took time.Duration // to append, and not to commit with what others do
 	enqueue := func() error {
 		return d.config.Queue.Enqueue(limited, job, func(tx eventlog.Tx) error {
@@ -297,8 +294,8 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (
 	return id, notAccepted(err)
 }
 
-// answerTime is how long the database may take to let a request in, and to accept or to cancel a run. Then
-// the client gets 503, within ten seconds. It may try again: an idempotency key finds a run that was accepted
+// answerTime is how long the database may take to let a request in, and to accept or to cancel a run, for which
+// a module may have to be loaded first. Then the client gets 503, within ten seconds. It may try again: an idempotency key finds a run that was accepted
 // nevertheless.
 const answerTime = 9 * time.Second
 
@@ -475,7 +472,7 @@ func (d *Daemon) resolve(ctx context.Context, a Account, runID string, o order) 
 	}
 	x.Module, x.Digest = m.Name, m.Digest.String()
 	share.Of(ctx).Rest() // another request may be loading it
-	module, release, err := d.modules.Take(ctx, moduleKey{a.ID, m.Name, m.Digest, m.Trusted, a.limits})
+	module, release, err := d.take(ctx, moduleKey{a.ID, m.Name, m.Digest, m.Trusted, a.limits})
 	if err != nil {
 		return x, err
 	}

@@ -59,6 +59,9 @@ type Daemon struct {
 	probed  atomic.Bool // it was asked whether it is ready
 	failing failing     // of the checks of readiness
 	writes  writes
+
+	loads      sync.WaitGroup // of modules, which outlast their requests
+	answerTime time.Duration  // [answerTime]
 }
 
 // New returns a daemon.
@@ -74,6 +77,8 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		volume:   newVolumes(c.Log, c.Queue),
 		disk:     diskSpace{of: c.Disk, keep: c.Space.KeepFree},
 		failing:  failing{since: map[string]time.Time{}},
+
+		answerTime: answerTime,
 	}
 	d.modules = guest.NewCache(guest.CacheLimits{Modules: c.Requests.Loaded, Bytes: c.MaxIdleModuleBytes}, d.load)
 	for i := range c.Agents {
@@ -191,6 +196,7 @@ func (d *Daemon) Work(ctx context.Context) error { return d.config.Queue.Work(ct
 // Close releases loaded modules. Serve and Work must have returned.
 func (d *Daemon) Close() {
 	d.stop()
+	d.loads.Wait()
 	d.modules.Close()
 	d.recorded.Close()
 }

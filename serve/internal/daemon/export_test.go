@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"time"
 )
 
 // Routes returns all routes. What is not in the list is not served.
@@ -29,6 +30,9 @@ func (d *Directory) Read(ctx context.Context) error { return d.read(ctx) }
 
 // HeldMemory returns how many bytes the requests of a tenant hold.
 func (d *Daemon) HeldMemory(tenant string) int64 { return d.host.Memory.Held(tenant) }
+
+// SetAnswerTime sets how long the acceptance of a run may take.
+func (d *Daemon) SetAnswerTime(t time.Duration) { d.answerTime = t }
 
 // Mount adds a web view and an MCP server.
 func (d *Daemon) Mount(inspector, mcp http.Handler) {

@@ -282,6 +282,35 @@ type moduleKey struct {
 	limits  sandbox.Limits // which are part of its code
 }
 
+// take returns a loaded module, and a function that releases it. If ctx ends before the module is loaded, the
+// caller gets an error, and the loading goes on: the next caller has the module sooner.
+func (d *Daemon) take(ctx context.Context, k moduleKey) (*guest.Module, func(), error) {
+	type taken struct {
+		module  *guest.Module
+		release func()
+		err     error
+	}
+	loaded := make(chan taken, 1)
+	d.loads.Go(func() {
+		module, release, err := d.modules.Take(context.WithoutCancel(ctx), k)
+		loaded <- taken{module, release, err}
+	})
+	select {
+	case t := <-loaded:
+		return t.module, t.release, t.err
+	case <-ctx.Done():
+	}
+	d.loads.Go(func() {
+		if t := <-loaded; t.err == nil {
+			t.release()
+		}
+	})
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return nil, nil, busy.because("the module %q is still being loaded", k.name).retry(2 * time.Second)
+	}
+	return nil, nil, ctx.Err()
+}
+
 // load loads a module of a tenant for the cache.
 func (d *Daemon) load(ctx context.Context, k moduleKey) (*guest.Module, error) {
 	a, err := d.account(ctx, k.tenant)

@@ -215,6 +215,78 @@ func TestComponentsAreLinkedWhereModulesAreIsolated(t *testing.T) {
 	}
 }
 
+// gated is an engine that loads a module when it may. Before that it says that it was asked.
+type gated struct {
+	guest.Observable
+	asked, open chan struct{}
+}
+
+func (g gated) Load(ctx context.Context, wasm []byte, limits sandbox.Limits) (guest.Sandbox, error) {
+	select {
+	case g.asked <- struct{}{}:
+	case <-g.open:
+	}
+	<-g.open
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return g.Observable.Load(ctx, wasm, limits)
+}
+
+// TestARequestDoesNotWaitForASlowModule: the module of a tool takes long to be loaded. Requests for the tool
+// get 503 in time, and it is loaded once, for the one that comes after that.
+func TestARequestDoesNotWaitForASlowModule(t *testing.T) {
+	g := gated{asked: make(chan struct{}), open: make(chan struct{})}
+	w := newWorld(t, func(c *daemon.Config, _ *queue.Config) {
+		g.Observable = c.Inline
+		c.Isolated = &g
+	})
+	openGate := sync.OnceFunc(func() { close(g.open) })
+	t.Cleanup(openGate) // or the daemon would wait for the module
+	uploaded := make(chan int)
+	go func() {
+		uploaded <- w.do("alice", "POST", "/api/v1/modules?name=greet", "application/wasm", testModules["greet"]()).Code
+	}()
+	<-g.asked
+	openGate()
+	if code := <-uploaded; code != http.StatusCreated {
+		t.Fatal(code)
+	}
+	g.open = make(chan struct{})
+	openGate = sync.OnceFunc(func() { close(g.open) })
+	t.Cleanup(openGate)
+
+	w.daemon.SetAnswerTime(20 * time.Millisecond)
+	call := func(body string) *httptest.ResponseRecorder {
+		return w.do("alice", "POST", "/api/v1/tools/greet/call", "application/json", []byte(body))
+	}
+	var slow sync.WaitGroup
+	for _, body := range []string{`{"input":{}}`, `{"input":{},"wait":0}`, `{"input":{},"wait":20}`} {
+		slow.Go(func() {
+			got := call(body)
+			if got.Code != http.StatusServiceUnavailable || got.Header().Get("Retry-After") == "" || !strings.Contains(got.Body.String(), "still being loaded") {
+				t.Errorf("%s: %d, to be repeated after %q: %s", body, got.Code, got.Header().Get("Retry-After"), got.Body)
+			}
+		})
+	}
+	<-g.asked
+	late := time.AfterFunc(awaitTime, openGate)
+	slow.Wait()
+	select {
+	case <-g.asked:
+		t.Error("it is loaded once more")
+	default:
+	}
+	if !late.Stop() {
+		t.Error("the requests waited for the module")
+	}
+	w.daemon.SetAnswerTime(time.Minute)
+	openGate()
+	if got := call(`{"input":{}}`); got.Code != http.StatusOK {
+		t.Errorf("once it is loaded: %d %s", got.Code, got.Body)
+	}
+}
+
 // TestARunExecutesTheModuleThatItWasAcceptedWith: a module that takes the place of another one, under the
 // same names, is not executed by the runs that wait.
 func TestARunExecutesTheModuleThatItWasAcceptedWith(t *testing.T) {
