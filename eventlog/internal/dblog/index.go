@@ -448,6 +448,9 @@ type Statement struct {
 func (x *SQL) PageOf(o eventlog.RunPageOptions) (count, list Statement) {
 	c := x.Select(x.HasEvents).matching(o)
 	where, args := c.Where(), slices.Clone(c.Args)
+	if o.Namespace != "" { // otherwise a server may read the index of all of its runs, however few are counted
+		where += " ORDER BY run_id"
+	}
 	count = Statement{"SELECT count(*) FROM (SELECT 1 FROM run" + where + fmt.Sprintf(" LIMIT $%d) AS counted", len(args)+1), append(args, int64(o.MaxTotal()))}
 	c.inOrder(o.Namespace)
 	if !o.From.IsZero() {
