@@ -126,6 +126,7 @@ var bad = map[string]struct {
 	"a decimal mode":                {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"432\"\n", "in quotes", false},
 	"a deaf mode":                   {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0640\"\n", "in quotes", false},
 	"a mode for all":                {strings.Replace(minimal, "127.0.0.1:8300", "unix:s", 1) + "listen_mode: \"0o666\"\n", "in quotes", false},
+	"ten years ahead":               {minimal + "retention: {older_than: 30d, ahead: 121}\n", "this must be at most 120", false},
 	"nothing removed":               {minimal + "retention: {every: 1h}\n", "host.yaml:4:12: without older_than nothing is removed", false},
 	"a word to listen":              {strings.Replace(minimal, "127.0.0.1:8300", "here", 1), "is not an address such as", false},
 	"no time":                       {minimal + "queue: {lease: 0s}\n", "this must be 1ms or more", false},

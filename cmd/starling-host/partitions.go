@@ -39,8 +39,8 @@ func (a *app) partitions(ctx context.Context, where string, f partitionsFlags) e
 	switch {
 	case !onServer(where):
 		return usagef("to remove runs from a file: "+display.Command("starling-host prune", where), "%s is a file: only a PostgreSQL server has partitions", where)
-	case f.ahead < 0:
-		return usagef("", "--ahead must be at least 0")
+	case f.ahead < 0 || f.ahead > 120:
+		return usagef("", "--ahead must be from 0 to 120")
 	case f.dropBefore == "" && f.ArchiveTo+f.key != "":
 		return needsFlag("--drop-before 2026-01", "--archive-to and --key are for the partitions to drop")
 	case f.dropBefore != "":

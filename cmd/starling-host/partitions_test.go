@@ -38,6 +38,7 @@ func TestPartitionsOfASealedDatabase(t *testing.T) {
 		}
 	}
 	run(exitOK, "migrate", dsn)
+	expect(run(exitUsage, "partitions", dsn, "--ahead", "121"), "--ahead must be from 0 to 120")
 	server, err := store.OpenServer(t.Context(), dsn, store.ServerOptions{})
 	if err != nil {
 		t.Fatal(err)
