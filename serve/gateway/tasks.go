@@ -120,12 +120,12 @@ func (l *session) Outcome(ctx context.Context, runID string, most time.Duration)
 // second time: its run ends.
 func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
 	return l.begin(ctx, o.RunID, func(ctx context.Context) error {
-		t, leave := l.enter(o.Tool)
-		if t == nil {
-			return mcpsrv.ErrNoTool
-		}
-		defer leave()
-		if _, remote := t.Definition(); !remote {
+		if !o.End.Remote {
+			t, leave := l.enter(o.Tool)
+			if t == nil {
+				return mcpsrv.ErrNoTool
+			}
+			defer leave()
 			run, err := t.Continue(ctx, o.RunID)
 			if run != nil { // a failure of the tool is its end
 				err = nil
@@ -140,7 +140,8 @@ func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
 	})
 }
 
-// recorded returns what the log has of a run that an assistant began.
+// recorded returns what the log has of a run that an assistant began. It asks nothing of a server, which may be starting
+// or have another tool by now.
 func (l *session) recorded(ctx context.Context, runID string) (o mcpsrv.Outcome, err error) {
 	log, err := l.db.Log(ctx)
 	if err != nil {
@@ -150,7 +151,7 @@ func (l *session) recorded(ctx context.Context, runID string) (o mcpsrv.Outcome,
 	if errors.Is(err, eventlog.ErrRunNotFound) || err == nil && strings.Contains(runID, "/") { // of a tenant
 		err = mcpsrv.ErrNoTask
 	}
-	b, last := span.Builder{Whole: true}, event.SideEffectRecorded{}
+	b, last, remote := span.Builder{Whole: true}, event.SideEffectRecorded{}, map[string]string{}
 	for ev, failed := range log.Events(ctx, runID, 0) {
 		if err = cmp.Or(err, failed); err != nil {
 			return o, err
@@ -158,8 +159,15 @@ func (l *session) recorded(ctx context.Context, runID string) (o mcpsrv.Outcome,
 		if ev.Seq > s.LastSeq {
 			break
 		}
-		if began, err := ev.AsRunStarted(); err == nil && (began.Caller == nil || began.Caller.Client == "") {
-			return o, mcpsrv.ErrNoTask // of somebody else
+		if began, err := ev.AsRunStarted(); err == nil {
+			if began.Caller == nil || began.Caller.Client == "" {
+				return o, mcpsrv.ErrNoTask // of somebody else
+			}
+			for _, ref := range began.ToolSchemas {
+				if name, ok := strings.CutPrefix(ref.Source, mcptool.SourcePrefix); ok {
+					remote[ref.Name] = name
+				}
+			}
 		}
 		if effect, err := ev.AsSideEffectRecorded(); err == nil {
 			last = effect
@@ -168,14 +176,15 @@ func (l *session) recorded(ctx context.Context, runID string) (o mcpsrv.Outcome,
 	}
 	o.Document = b.Run().Document(s)
 	o.End = mcpsrv.Result{RunID: runID, Output: o.Result, Log: o.Log, Replay: l.replayOf(runID)}
-	t, leave := l.enter(o.Tool)
-	if t == nil {
-		return o, mcpsrv.ErrNoTask
+	name := remote[o.Tool]
+	if t, leave := l.enter(o.Tool); t != nil {
+		leave()
+	} else if name == "" || strings.Contains(name, "/") || !slices.ContainsFunc(l.servers, func(s *peer) bool { return strings.HasPrefix(o.Tool, s.Name+"_") }) {
+		return o, mcpsrv.ErrNoTask // of a tool that this program does not serve, or a method
 	}
-	leave()
-	if said, remote := t.Definition(); remote {
+	if name != "" {
 		o.End.Remote = true
-		o.End.Answer, o.End.Refused = mcptool.Recorded(said.Name, last)
+		o.End.Answer, o.End.Refused = mcptool.Recorded(name, last)
 	}
 	if o.Error != nil {
 		o.End.Error = o.Tool + ": " + o.Error.Message

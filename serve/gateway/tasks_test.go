@@ -1,0 +1,69 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
+)
+
+// TestATaskNeedsNoConnection asks for the task of a call while the server is still starting, as a client does that was
+// started again together with this program: the log has the answer.
+func TestATaskNeedsNoConnection(t *testing.T) {
+	t.Parallel()
+	at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+		server := mcp.NewServer(&mcp.Implementation{Name: "sums", Version: "1"}, nil)
+		server.AddTool(&mcp.Tool{Name: "add", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "three"}}}, nil
+		})
+		return server
+	}, nil))
+	defer at.Close()
+	server, err := ParseServer("sums=" + at.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
+	defer db.Close()
+	all := NewTools(db, starling.ToolOptions{}, func(string) {})
+	defer all.Close()
+	if err := all.AddServer(server, Pins{filepath.Join(t.TempDir(), "servers.json")}); err != nil {
+		t.Fatal(err)
+	}
+	tools := greeted(all)
+	if err := tools.Settle(t.Context(), ""); err != nil {
+		t.Fatal(err)
+	}
+	ctx, err := tool.WithCaller(t.Context(), event.Caller{Client: "assistant"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := tools.Begin(ctx, mcpsrv.Call{Name: "sums_add", Arguments: []byte(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := tools.Outcome(ctx, id, time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	o, err := all.open(all.shared()).Outcome(ctx, id, 0)
+	if err != nil || o.Status != eventlog.StatusCompleted || !strings.Contains(string(o.End.Answer), `"three"`) {
+		t.Errorf("before the server is connected: %+v, %v", o, err)
+	}
+	other := NewTools(db, starling.ToolOptions{}, func(string) {})
+	defer other.Close()
+	if _, err := other.open(other.shared()).Outcome(ctx, id, 0); !errors.Is(err, mcpsrv.ErrNoTask) {
+		t.Errorf("without the server: %v", err)
+	}
+}
