@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
@@ -65,6 +66,7 @@ type peer struct {
 	module       *module
 	why          string                       // the reason for no connection
 	leftOut      map[string]string            // tools, by name, and why
+	stamp        uint64                       // of the file of pins, when the tools were last presented
 	instructions string                       // the accepted ones
 	lists        map[string][]json.RawMessage // of resources and templates, by method, as last listed
 }
@@ -253,6 +255,7 @@ func (l *session) listed(s *peer) error {
 	if connected == nil {
 		return nil
 	}
+	stamp := guest.Stamp(s.pins.Path)
 	known, err := s.pins.pinnedTools(s.Server)
 	if err != nil {
 		return err
@@ -301,7 +304,7 @@ func (l *session) listed(s *peer) error {
 		return cmp.Compare(one.At, other.At)
 	})
 	l.mu.Lock()
-	s.module, s.instructions = added, instructions
+	s.module, s.instructions, s.stamp = added, instructions, stamp
 	s.lists = map[string][]json.RawMessage{}
 	s.leftOut, leftOut = leftOut, s.leftOut
 	now := s.leftOut
@@ -322,6 +325,20 @@ func (l *session) listed(s *peer) error {
 		}
 	}
 	return nil
+}
+
+// review presents the tools of servers again of which some are left out, if the user may have accepted them since.
+func (l *session) review() {
+	for _, s := range l.servers {
+		l.mu.RLock()
+		again := len(s.leftOut) > 0 && s.stamp != guest.Stamp(s.pins.Path)
+		l.mu.RUnlock()
+		if again && s.Shared {
+			_ = l.shared().listed(s)
+		} else if again {
+			_ = l.listed(s) // keeps the old list if the file cannot be read
+		}
+	}
 }
 
 // audience returns the sessions that have the connections of this one.

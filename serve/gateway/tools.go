@@ -405,6 +405,7 @@ func (l *session) Watch(ctx context.Context, changed func(), notice func(text st
 		case <-ticker.C:
 		}
 		l.reload(ctx)
+		l.review()
 		l.mu.RLock()
 		now := l.reloads
 		l.mu.RUnlock()
