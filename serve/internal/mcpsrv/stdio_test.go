@@ -110,6 +110,7 @@ func TestMCPServerLineThatIsNoMessage(t *testing.T) {
 		{ping("1"), `{"jsonrpc":"2.0","id":1,"result":{}}`},
 		{ping("9007199254740993"), `{"id":9007199254740993,"jsonrpc":"2.0","result":{}}`},
 		{ping("1.50"), `{"id":1.50,"jsonrpc":"2.0","result":{}}`},
+		{`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":5}}`, `{"error":{"code":-32602,"message":"handling 'tools/call': invalid params"},"id":2,"jsonrpc":"2.0"}`},
 		{"garbage", `"id":null,"error":{"code":-32700,"message":"the line is not JSON`},
 		{`{"jsonrpc":"2.0","id":2,`, `"id":null,"error":{"code":-32700,`},
 		{"\x00\xff", `"id":null,"error":{"code":-32700,`},

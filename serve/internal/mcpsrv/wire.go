@@ -119,7 +119,7 @@ func (w *wire) incoming(session string, data []byte) []byte {
 
 // outgoing returns what is sent in place of a message of the SDK, or of the event that carries it.
 func (w *wire) outgoing(session string, data []byte) []byte {
-	if !slices.ContainsFunc([]string{idKey, tokenKey, refusedKey}, func(key string) bool { return bytes.Contains(data, []byte(key)) }) {
+	if !slices.ContainsFunc([]string{idKey, tokenKey, refusedKey, paramsKey}, func(key string) bool { return bytes.Contains(data, []byte(key)) }) {
 		return data
 	}
 	before, text := []byte(nil), data
@@ -139,6 +139,11 @@ func (w *wire) outgoing(session string, data []byte) []byte {
 		if refused := canon.Split(m["result"])[refusedKey]; refused != nil {
 			delete(m, "result")
 			m["error"] = refused
+		}
+		failure, why := canon.Split(m["error"]), ""
+		_ = json.Unmarshal(failure["message"], &why) // otherwise it is no error
+		if what, cited, ok := strings.Cut(why, ": unmarshaling "); ok && strings.Contains(cited, paramsKey) {
+			m["error"] = canon.Join(set(failure, canon.Quote(what), "message"))
 		}
 		return slices.Concat(before, canon.Join(m), text[len(doc):])
 	}
