@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"hash"
 	"math/bits"
+	"slices"
+	"sync"
 
 	"lukechampine.com/blake3"
+	"lukechampine.com/blake3/guts"
 )
 
 // Hash is a BLAKE3-256 digest.
@@ -15,16 +18,26 @@ type Hash [32]byte
 // String returns h as 64 lower-case hexadecimal digits.
 func (h Hash) String() string { return hex.EncodeToString(h[:]) }
 
-// Sum returns the BLAKE3-256 digest of the parts, one behind the other.
-func Sum(parts ...[]byte) Hash {
-	if len(parts) == 1 {
-		return blake3.Sum256(parts[0])
-	}
-	h := NewHash()
+// hashers are reused, because one has 3 KB.
+var hashers = sync.Pool{New: func() any { return blake3.New(len(Hash{}), nil) }}
+
+// Sum returns the BLAKE3-256 digest of the parts, one behind the other. The library starts
+// goroutines for what has more than a chunk, which pays for a module, and not for an event.
+func Sum(parts ...[]byte) (sum Hash) {
+	h := hashers.Get().(*blake3.Hasher)
+	defer hashers.Put(h)
+	h.Reset()
 	for _, part := range parts {
-		h.Write(part)
+		most := guts.ChunkSize
+		if len(part) >= guts.MaxSIMD*guts.ChunkSize {
+			most = len(part)
+		}
+		for piece := range slices.Chunk(part, most) {
+			h.Write(piece)
+		}
 	}
-	return Hash(h.Sum(nil))
+	h.Sum(sum[:0])
+	return sum
 }
 
 // NewHash returns a hash.Hash for data that comes in pieces and is not kept. Its sum
@@ -89,7 +102,7 @@ func parent(left, right Hash) Hash {
 	var b [64]byte
 	copy(b[:32], left[:])
 	copy(b[32:], right[:])
-	return blake3.Sum256(b[:])
+	return Sum(b[:])
 }
 
 // Prove returns the hashes that prove leaf i to be in the tree over leaves:
