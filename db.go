@@ -42,6 +42,9 @@ type Options struct {
 	// information, and empty by default.
 	AppVersion string
 
+	// Archived has the runs of [DB.Bundle] if the database no longer has them. Nil for none.
+	Archived store.Database
+
 	// Receipts signs receipts of the calls, see [DB.Receipts]. Nil signs none.
 	Receipts *receipt.Issuer
 

@@ -278,7 +278,7 @@ func ExampleDB_Seal() {
 	starling.Must(jq.Call(ctx, `{"query":".+1","data":1}`))
 	key := starling.Must(seal.NewKey("example.com/runs"))
 	sealed := starling.Must(db.Seal(ctx, key))
-	report := starling.Must(db.Verify(ctx, starling.Must(seal.Trust(key.VKey())), sealed.Signed))
+	report := starling.Must(db.Verify(ctx, starling.Must(seal.Trust(key.VKey())), seal.Evidence{Checkpoints: [][]byte{sealed.Signed}}))
 	fmt.Println(report.Present, "run as sealed,", len(report.Problems), "problems")
 	// Output: 1 run as sealed, 0 problems
 }

@@ -196,7 +196,7 @@ func TestAnOutageIsNoVerdict(t *testing.T) {
 			return text, err
 		},
 		"verify": func(ctx context.Context) (string, error) {
-			r, err := db.Verify(ctx, nil)
+			r, err := db.Verify(ctx, nil, seal.Evidence{})
 			return fmt.Sprint(r.Problems, r.Present, r.Unsealed), err
 		},
 		"prove": func(ctx context.Context) (string, error) {

@@ -26,9 +26,9 @@ func (db *DB) Seal(ctx context.Context, key *seal.Key, older ...string) (seal.Re
 	return seal.Seal(ctx, stored(log), key, older...)
 }
 
-// Verify checks every sealed run of the database, as stored, against the newest checkpoint,
-// see [seal.Verify]. A nil policy trusts no key.
-func (db *DB) Verify(ctx context.Context, policy *seal.Policy, given ...[]byte) (seal.Report, error) {
+// Verify checks every sealed run of the database, as stored, against the newest checkpoint, and
+// the given evidence, see [seal.Verify]. A nil policy trusts no key.
+func (db *DB) Verify(ctx context.Context, policy *seal.Policy, given seal.Evidence) (seal.Report, error) {
 	log, err := db.Log(ctx)
 	if err != nil {
 		return seal.Report{}, err
@@ -88,7 +88,8 @@ func (db *DB) Receipts(ctx context.Context, run string) ([]*receipt.Receipt, err
 // they are in its newest checkpoint. [DB.Find] resolves the names. The error is
 // [seal.ErrNotSealed] if the newest checkpoint lacks a run, and [eventlog.ErrLogCorrupt] if a run is
 // invalid or is not the one that was sealed. Open runs are in no checkpoint,
-// so a bundle of open runs alone has no proofs. If [Options].Receipts signs them, the bundle has the
+// so a bundle of open runs alone has no proofs. With [Options].Archived the runs and their modules are
+// those of that database, and the proofs are of this one. If [Options].Receipts signs them, the bundle has the
 // receipts of the calls.
 func (db *DB) Bundle(ctx context.Context, runs ...string) (b seal.Bundle, err error) {
 	log, err := db.Log(ctx)
@@ -96,15 +97,19 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (b seal.Bundle, err er
 		return b, err
 	}
 	below := stored(log)
+	from := below
+	if db.o.Archived != nil {
+		from = db.o.Archived
+	}
 	read, open := make([]seal.Run, len(runs)), 0
 	for i, name := range runs {
-		id, err := FindRun(ctx, below, name)
+		id, err := FindRun(ctx, from, name)
 		if err != nil {
 			return b, err
 		}
 		// A run that cannot be decrypted is in the bundle as it is stored, like any run of a tenant.
-		if read[i], err = seal.ReadRun(ctx, below, opener(log), id); err == nil || errors.Is(err, event.ErrEncrypted) {
-			err = b.Add(ctx, read[i].Stored, below)
+		if read[i], err = seal.ReadRun(ctx, from, opener(log), id); err == nil || errors.Is(err, event.ErrEncrypted) {
+			err = b.Add(ctx, read[i].Stored, from)
 		}
 		if err != nil && !errors.Is(err, event.ErrEncrypted) {
 			return b, err
@@ -125,7 +130,7 @@ func (db *DB) Bundle(ctx context.Context, runs ...string) (b seal.Bundle, err er
 		if b.Proofs != nil {
 			proof = b.Proofs[i]
 		}
-		receipts, err := db.o.Receipts.Sign(ctx, below, run, proof)
+		receipts, err := db.o.Receipts.Sign(ctx, from, run, proof)
 		if err != nil {
 			return b, err
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/runtime/agent"
 )
@@ -72,7 +73,7 @@ func TestUnknownEventFields(t *testing.T) {
 	if _, err := db.Seal(t.Context(), key); err != nil {
 		t.Errorf("seal: %v", err)
 	}
-	if r, err := db.Verify(t.Context(), nil); err != nil || len(r.Problems) > 0 || r.Present != 4 {
+	if r, err := db.Verify(t.Context(), nil, seal.Evidence{}); err != nil || len(r.Problems) > 0 || r.Present != 4 {
 		t.Errorf("verify: %+v, %v", r, err)
 	}
 	var archive bytes.Buffer

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -104,6 +106,15 @@ func encrypted(r store.ArchiveReport) string {
 	return fmt.Sprintf("; encrypted, without keys and modules: %s", display.Plural(r.Encrypted, "run"))
 }
 
+// archiveDocument is the output of "verify ARCHIVE -o json".
+type archiveDocument struct {
+	Verdict   string `json:"verdict"` // "valid": an invalid archive is an error
+	Runs      int    `json:"runs"`
+	Events    int    `json:"events"`
+	Modules   int    `json:"modules"`
+	Encrypted int    `json:"encrypted"` // runs
+}
+
 func (a *app) checkArchive(ctx context.Context, path string) error {
 	report, err := await.Do(ctx, func() (report store.ArchiveReport, err error) { // path may be a pipe
 		f, err := openArchive(path)
@@ -116,7 +127,35 @@ func (a *app) checkArchive(ctx context.Context, path string) error {
 	if err != nil {
 		return inArchive(path, err)
 	}
-	a.stdout.Printf("valid: %s%s\n", contents(report), encrypted(report))
+	return a.emit(archiveDocument{"valid", report.Runs, report.Events, report.Modules, report.Encrypted}, func() {
+		a.stdout.Printf("valid: %s%s\n", contents(report), encrypted(report))
+		a.stdout.Printf("not compared with what was sealed; to do that, run %s\n", display.Command("starling-host verify DB --archive", path))
+	})
+}
+
+// eachArchive calls do for every archive that --archive names. A folder stands for the files in it whose names end
+// in .ndjson.zst.
+func eachArchive(paths []string, do func(path string) error) error {
+	for _, path := range paths {
+		root, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return usagef("", "--archive: %v", err)
+		}
+		n := 0
+		err = filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || file != root && !strings.HasSuffix(file, store.ArchiveSuffix) {
+				return err
+			}
+			n++
+			return inArchive(file, do(file))
+		})
+		if err == nil && n == 0 {
+			err = usagef("", "--archive: no file in %s has a name that ends in %s", path, store.ArchiveSuffix)
+		}
+		if err != nil {
+			return err
+		}
+	}
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 
 func (a *app) bundleCommand() *cobra.Command {
 	var out, receipts string
+	var archives []string
 	var html bool
 	cmd := subcommand("bundle [DB] RUN...", "write runs and their proofs to one file", func(cmd *cobra.Command, args []string) error {
 		ctx, where, runs := cmd.Context(), args[0], args[1:]
@@ -29,7 +30,14 @@ func (a *app) bundleCommand() *cobra.Command {
 			return err
 		}
 		defer log.Close()
-		b, err := starling.Over(log, starling.Options{Receipts: issuer}).Bundle(ctx, runs...)
+		options := starling.Options{Receipts: issuer}
+		if len(archives) > 0 {
+			if options.Archived, err = openArchives(ctx, archives, runs); err != nil {
+				return err
+			}
+			defer options.Archived.Close()
+		}
+		b, err := starling.Over(log, options).Bundle(ctx, runs...)
 		if err != nil {
 			return notSealed(where, err)
 		}
@@ -74,6 +82,7 @@ func (a *app) bundleCommand() *cobra.Command {
 		return nil
 	}
 	cmd.Flags().StringVarP(&out, "out", "o", "", "write `FILE`")
+	cmd.Flags().StringArrayVar(&archives, "archive", nil, "take the runs from this archive, `FILE|FOLDER`, and the proofs from DB; may be repeated")
 	cmd.Flags().StringVar(&receipts, "receipts", "", "add receipts of the calls, signed with the key in `KEYFILE`")
 	cmd.Flags().BoolVar(&html, "html", false, "write a page that shows and verifies the runs in a browser")
 	return cmd

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/verifier"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
@@ -98,7 +99,7 @@ func readBundle(ctx context.Context, path string) ([]byte, error) {
 	return file, err
 }
 
-// unpacked is a bundle as a database, for commands that read one.
+// unpacked is a temporary database of what a file has, for commands that read one.
 type unpacked struct {
 	database
 	folder string
@@ -106,8 +107,22 @@ type unpacked struct {
 
 func (u unpacked) Close() error { return errors.Join(u.database.Close(), os.RemoveAll(u.folder)) }
 
-// unpack puts the runs and modules of a bundle into a database that ends with the command.
-func unpack(ctx context.Context, path string) (db database, err error) {
+// unpack fills a database that ends with the command.
+func unpack(ctx context.Context, fill func(database) error) (database, error) {
+	folder, err := os.MkdirTemp("", "starling-host")
+	if err != nil {
+		return nil, err
+	}
+	log, err := store.Open(ctx, filepath.Join(folder, "runs.db"), store.Options{})
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(folder))
+	}
+	db := unpacked{log, folder}
+	return whole(db, fill(db))
+}
+
+// openBundle puts the runs and modules of a bundle into a database.
+func openBundle(ctx context.Context, path string) (database, error) {
 	file, err := readBundle(ctx, path)
 	if err != nil {
 		return nil, err
@@ -116,32 +131,50 @@ func unpack(ctx context.Context, path string) (db database, err error) {
 	if err != nil {
 		return nil, &failure{code: exitInvalid, message: path + ": " + starling.PlainError(err)}
 	}
-	folder, err := os.MkdirTemp("", "starling-host-bundle")
-	if err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(folder))
+	return unpack(ctx, func(log database) (err error) {
+		for _, events := range b.Runs {
+			for _, e := range events {
+				err = cmp.Or(err, log.Import(ctx, e))
+			}
+			err = cmp.Or(err, log.Sync(ctx, events[0].RunID))
 		}
-	}()
-	log, err := store.Open(ctx, filepath.Join(folder, "bundle.db"), store.Options{})
-	if err != nil {
-		return nil, err
-	}
-	db = unpacked{log, folder}
-	for _, events := range b.Runs {
-		for _, e := range events {
-			err = cmp.Or(err, log.Import(ctx, e))
+		for _, wasm := range b.Modules {
+			if err == nil {
+				_, err = log.PutModule(ctx, wasm)
+			}
 		}
-		err = cmp.Or(err, log.Sync(ctx, events[0].RunID))
-	}
-	for _, wasm := range b.Modules {
-		if err == nil {
-			_, err = log.PutModule(ctx, wasm)
+		return err
+	})
+}
+
+// openArchives puts the named runs of archives, and all modules, into a database.
+func openArchives(ctx context.Context, paths, names []string) (database, error) {
+	return unpack(ctx, func(log database) error {
+		return eachArchive(paths, func(path string) error {
+			f, err := keyfile.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			_, err = store.ImportArchive(ctx, namedRuns{log, names}, f)
+			return err
+		})
+	})
+}
+
+// namedRuns is a database that leaves out the other runs of an archive.
+type namedRuns struct {
+	database
+	names []string // or beginnings of ids
+}
+
+func (l namedRuns) Import(ctx context.Context, e event.Event) error {
+	for _, name := range l.names {
+		if name == starling.LastRun || strings.HasPrefix(strings.ToLower(e.RunID), strings.ToLower(name)) {
+			return l.database.Import(ctx, e)
 		}
 	}
-	return whole(db, err)
+	return nil
 }
 
 // namedToChange refuses to change or empty a database that was not named: the one in this folder
@@ -162,7 +195,7 @@ func openDatabase(ctx context.Context, where string) (database, error) {
 		return nil, err
 	}
 	if isBundle(where) {
-		return unpack(ctx, where)
+		return openBundle(ctx, where)
 	}
 	log, err := store.Open(ctx, where, store.Options{ReadOnly: true})
 	switch {

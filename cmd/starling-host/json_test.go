@@ -116,6 +116,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"runs":                     view.Runs{},
 		"seal":                     sealedDocument{},
 		"verify":                   seal.ReportDocument{},
+		"verify an archive":        archiveDocument{},
 		"verify a bundle":          starling.BundleDocument{},
 		"verify a proof":           starling.ProofDocument{},
 		"verify receipts":          starling.ReceiptDocument{},

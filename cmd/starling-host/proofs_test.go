@@ -233,7 +233,7 @@ func (p *proofs) database(t *testing.T, m made) {
 			want += ", trusted"
 		}
 		log := open(t, m.file, "")
-		r, err := starling.Over(log, starling.Options{}).Verify(t.Context(), policy)
+		r, err := starling.Over(log, starling.Options{}).Verify(t.Context(), policy, seal.Evidence{})
 		log.Close()
 		surfaces{
 			"command": saidOf(command(append([]string{"verify", m.file, "-o", "json"}, args...)...)),

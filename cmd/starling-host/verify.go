@@ -15,21 +15,23 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/zstd"
 )
 
 type verifyFlags struct {
-	trust       trustFlags
-	checkpoints []string
-	noReplay    bool
-	engine      string
-	timeout     time.Duration
+	trust                 trustFlags
+	checkpoints, archives []string
+	noReplay              bool
+	engine                string
+	timeout               time.Duration
 }
 
 func (a *app) verifyCommand() *cobra.Command {
 	var f verifyFlags
-	cmd := subcommand("verify [FILE]", "check a sealed database, a bundle, a proof or receipts", func(cmd *cobra.Command, args []string) error {
+	cmd := subcommand("verify [FILE]", "check a sealed database, an archive, a bundle, a proof or receipts", func(cmd *cobra.Command, args []string) error {
 		where := defaultDatabase
 		if len(args) > 0 {
 			where = args[0]
@@ -38,6 +40,7 @@ func (a *app) verifyCommand() *cobra.Command {
 	}, a.outputFlag)
 	f.trust.add(cmd)
 	cmd.Flags().StringArrayVar(&f.checkpoints, "checkpoint", nil, "the database must contain the checkpoint in `FILE`; may be repeated")
+	cmd.Flags().StringArrayVar(&f.archives, "archive", nil, "the database must have sealed the runs in this archive, `FILE|FOLDER`; may be repeated")
 	cmd.Flags().BoolVar(&f.noReplay, "no-replay", false, "check a bundle without executing it")
 	engineFlag(cmd, &f.engine)
 	cmd.Flags().DurationVar(&f.timeout, "timeout", 10*time.Minute, "execute a bundle for at most `DURATION`; 0 for no limit")
@@ -49,21 +52,22 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 	if err != nil {
 		return err
 	}
-	kind := ""
-	if !onServer(where) {
-		if kind, err = kindOf(where); err != nil {
-			return err
-		}
+	kind, err := kindOf(where)
+	if err != nil {
+		return err
 	}
-	if kind != "" && len(f.checkpoints) > 0 {
-		return usagef("", "--checkpoint applies to a database; %s is a %s", where, kind)
-	}
-	switch kind {
-	case "bundle":
+	switch {
+	case kind != "" && len(f.checkpoints)+len(f.archives) > 0:
+		return usagef("", "--checkpoint and --archive apply to a database; %s is %s", where, kind)
+	case kind == "an archive" && policy != nil:
+		return usagef(display.Command("starling-host verify DB --archive", where)+" --key VKEY", "%s is an archive: the signature is in its database", where)
+	case kind == "an archive":
+		return a.checkArchive(ctx, where)
+	case kind == "a bundle":
 		return a.verifyBundle(ctx, where, policy, f)
-	case "proof":
+	case kind == "a proof":
 		return a.verifyProof(ctx, where, policy)
-	case "receipt":
+	case kind == "a receipt":
 		doc, err := readBounded(where, seal.MaxStatementBytes)
 		if err != nil {
 			return err
@@ -73,16 +77,19 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 	return a.verifyDatabase(ctx, where, policy, f)
 }
 
-// kindOf returns "bundle", "proof" or "receipt" for a file with the first bytes of one, and "" for any other.
+// kindOf returns "an archive", "a bundle", "a proof" or "a receipt" for a file with the first bytes of one, and "" for
+// any other, and for the address of a server.
 func kindOf(path string) (string, error) {
 	head := headOf(path)
 	switch text := strings.TrimSpace(head); {
+	case strings.HasPrefix(head, `{"archive":`), zstd.Is([]byte(head)):
+		return "an archive", nil
 	case strings.HasPrefix(head, "PK"), isBundle(path):
-		return "bundle", nil
+		return "a bundle", nil
 	case isReceipt([]byte(head)):
-		return "receipt", nil
+		return "a receipt", nil
 	case strings.HasPrefix(text, "{"), strings.HasPrefix(text, "["):
-		return "proof", nil
+		return "a proof", nil
 	}
 	return "", mustBeThere(path)
 }
@@ -101,22 +108,30 @@ func readBounded(path string, limit int64) ([]byte, error) {
 }
 
 func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Policy, f verifyFlags) error {
-	var given [][]byte
+	var given seal.Evidence
 	for _, path := range f.checkpoints {
 		signed, err := readBounded(path, seal.MaxCheckpointBytes)
 		if err != nil {
 			return err
 		}
-		given = append(given, signed)
+		given.Checkpoints = append(given.Checkpoints, signed)
 	}
 	log, err := openDatabase(ctx, where)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	r, err := starling.Over(log, starling.Options{}).Verify(ctx, policy, given...)
+	err = eachArchive(f.archives, func(path string) error {
+		read, err := store.ReadArchive(ctx, path)
+		given.Archives = append(given.Archives, read)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	r, err := starling.Over(log, starling.Options{}).Verify(ctx, policy, given)
 	switch unread := (*starling.UnreadError)(nil); {
-	case errors.Is(err, seal.ErrNoLog) && len(given) > 0:
+	case errors.Is(err, seal.ErrNoLog) && len(f.checkpoints) > 0:
 		return &failure{code: exitInvalid, message: named(where) + " has no checkpoint, but --checkpoint expects one: its seals were removed, or it is another database"}
 	case errors.Is(err, seal.ErrNoLog):
 		return usagef(display.Command("starling-host seal --key seal.key", named(where)), "%s was never sealed, so there is nothing to compare its runs with", named(where))
@@ -127,7 +142,7 @@ func (a *app) verifyDatabase(ctx context.Context, where string, policy *seal.Pol
 	}
 	doc := r.Document()
 	return cmp.Or(a.emit(doc, func() {
-		view.SealReport(a.stdout, r, where)
+		view.SealReport(a.stdout, r, where, len(given.Archives))
 		if r.Unsealed > 0 || len(r.Unexplained) > 0 {
 			a.hint(display.Command("starling-host seal --key seal.key", named(where)))
 		}

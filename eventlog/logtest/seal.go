@@ -42,13 +42,13 @@ func sealing(t *testing.T, log eventlog.EventLog) {
 	}
 	verify := func(given ...[]byte) seal.Report {
 		t.Helper()
-		r, err := seal.Verify(ctx, db, trust, given, checkRuns(log))
+		r, err := seal.Verify(ctx, db, trust, seal.Evidence{Checkpoints: given}, checkRuns(log))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	if _, err := seal.Verify(ctx, db, trust, nil, checkRuns(log)); !errors.Is(err, seal.ErrNoLog) {
+	if _, err := seal.Verify(ctx, db, trust, seal.Evidence{}, checkRuns(log)); !errors.Is(err, seal.ErrNoLog) {
 		t.Errorf("a database that was never sealed: %v", err)
 	}
 	for i := range 5 {
@@ -150,14 +150,14 @@ func sealedPruning(t *testing.T, log eventlog.EventLog) {
 	if r, err := db.PruneRuns(ctx, eventlog.PruneOptions{RunIDs: []string{"run-1", "late"}, Why: `it's "old"`}); err != nil || r.Runs != 2 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if r, err := seal.Verify(ctx, db, nil, nil, checkRuns(log)); err != nil || len(r.Unexplained) != 1 || r.Gone != 0 || !strings.Contains(r.Unexplained[0].Text, "no sealed removal explains it") {
+	if r, err := seal.Verify(ctx, db, nil, seal.Evidence{}, checkRuns(log)); err != nil || len(r.Unexplained) != 1 || r.Gone != 0 || !strings.Contains(r.Unexplained[0].Text, "no sealed removal explains it") {
 		t.Errorf("a removal that is recorded and not sealed: %+v, %v", r, err)
 	}
 	second, err := seal.Seal(ctx, db, key)
 	if err != nil || second.Checkpoint.Leaves != 4 || second.Removed != 1 || len(second.Removals) != 1 {
 		t.Fatalf("a run that was removed, beside one that was not sealed: %+v, %v", second, err)
 	}
-	r, err := seal.Verify(ctx, db, nil, [][]byte{first.Signed}, checkRuns(log))
+	r, err := seal.Verify(ctx, db, nil, seal.Evidence{Checkpoints: [][]byte{first.Signed}}, checkRuns(log))
 	if err != nil || len(r.Problems)+len(r.Unexplained) > 0 || r.Present != 2 || r.Gone != 1 || r.Removals[0].RunID != "run-1" || r.Removals[0].By == "" || r.Removals[0].Why != "it's \"old\"" {
 		t.Errorf("%+v, %v", r, err)
 	}

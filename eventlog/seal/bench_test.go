@@ -66,7 +66,7 @@ func BenchmarkVerify(b *testing.B) {
 	})
 	b.Run("verify", func(b *testing.B) {
 		for b.Loop() {
-			if r, err := seal.Verify(ctx, db, policy, nil, check); err != nil || len(r.Problems) > 0 || r.Present != runs {
+			if r, err := seal.Verify(ctx, db, policy, seal.Evidence{}, check); err != nil || len(r.Problems) > 0 || r.Present != runs {
 				b.Fatalf("%+v, %v", r, err)
 			}
 		}

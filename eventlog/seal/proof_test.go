@@ -65,7 +65,7 @@ func verify(t *testing.T, db store.Database, key *seal.Key) seal.Report {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := seal.Verify(t.Context(), db, trust, nil, func(ctx context.Context, ids []string, found func(string, eventlog.Report, error) error) error {
+	r, err := seal.Verify(t.Context(), db, trust, seal.Evidence{}, func(ctx context.Context, ids []string, found func(string, eventlog.Report, error) error) error {
 		for _, id := range ids {
 			_, err := db.Run(ctx, id)
 			var report eventlog.Report

@@ -9,9 +9,11 @@ import (
 	"slices"
 	"time"
 
-	"github.com/starling-host/starling/eventlog"
-	"github.com/starling-host/starling/eventlog/event"
 	"golang.org/x/mod/sumdb/tlog"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 )
 
 // Report is the result of [Verify].
@@ -23,6 +25,7 @@ type Report struct {
 
 	Present  int64 `json:"present"`  // unchanged runs of the newest checkpoint in the database
 	Gone     int64 `json:"gone"`     // missing runs whose removal the checkpoint has
+	Archived int64 `json:"archived"` // those of Gone that an archive has as they were sealed
 	Unsealed int64 `json:"unsealed"` // runs that ended and are not in the newest checkpoint
 	Open     int64 `json:"open"`     // runs without an end
 
@@ -71,12 +74,26 @@ func (n LeafNumber) IsZero() bool { return n < 0 }
 // String returns the place of the problem and its description.
 func (p Problem) String() string {
 	switch {
+	case p.RunID != "" && p.Leaf < 0:
+		return fmt.Sprintf("run %s: %s", p.RunID, p.Text)
 	case p.RunID != "":
 		return fmt.Sprintf("run %s (leaf %d): %s", p.RunID, p.Leaf, p.Text)
 	case p.Leaf >= 0:
 		return fmt.Sprintf("leaf %d: %s", p.Leaf, p.Text)
 	}
 	return p.Text
+}
+
+// Evidence is what a verifier has besides the database.
+type Evidence struct {
+	Checkpoints [][]byte // signed; each must be of the same history
+	Archives    []Archive
+}
+
+// Archive is a file with runs, each of which must be as it was sealed. Its reader has checked them.
+type Archive struct {
+	Name string
+	Last map[string]canon.Hash // the hash of the last event of each run, by the id of the run
 }
 
 // RunChecker checks runs as stored, and calls found with the results, in their order.
@@ -88,13 +105,18 @@ const verifyStep = 1000
 
 // Verify checks a database against its newest checkpoint. Every run must be as it was sealed, or its
 // removal must be sealed too. The database's checkpoints must be signed as the policy requires, and
-// be consistent with one another and with the given ones, which are signed and from elsewhere. Only
-// the newest and the given ones need the quorum of the policy.
+// be consistent with one another and with the given ones. Only the newest and the given ones need the
+// quorum of the policy.
 //
 // Problems are in the report. An error means that there is no report: [ErrNoLog] for a database that
 // has never been sealed.
-func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][]byte, check RunChecker) (r Report, err error) {
-	v := &verification{report: &r, policy: policy, check: check, faults: map[int64]fault{}, newestOf: map[string]int64{}}
+func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given Evidence, check RunChecker) (r Report, err error) {
+	v := &verification{report: &r, policy: policy, check: check, faults: map[int64]fault{}, newestOf: map[string]int64{}, sealed: map[canon.Hash]bool{}, archived: map[int64]bool{}}
+	for _, a := range given.Archives {
+		for _, last := range a.Last {
+			v.sealed[last] = false
+		}
+	}
 	if r.Newest, v.newest, err = Newest(ctx, db); err != nil {
 		return r, err
 	}
@@ -119,7 +141,7 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	if err != nil {
 		return r, err
 	}
-	for i, signed := range given {
+	for i, signed := range given.Checkpoints {
 		c, _, err := policy.Check(signed)
 		switch {
 		case err != nil:
@@ -137,6 +159,13 @@ func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given [][
 	}
 	if err := v.leaves(ctx, db); err != nil {
 		return r, err
+	}
+	for _, a := range given.Archives {
+		for _, id := range slices.Sorted(maps.Keys(a.Last)) {
+			if last := a.Last[id]; !v.sealed[last] {
+				v.problem(-1, id, "%s has it with the last hash %v, which is in no leaf: it was changed, never sealed, or is of another database", a.Name, last)
+			}
+		}
 	}
 	err = db.View(ctx, func(q eventlog.Querier) error {
 		r.Unsealed, r.Open = 0, 0
@@ -170,13 +199,16 @@ func (v *verification) explain() {
 		}
 		removed[m.Leaf] = true
 		back := v.newestOf[m.RunID] > m.Leaf // what is there is compared with that leaf
-		if _, wrong := v.faults[m.Leaf]; !wrong && back {
-			r.Present--
-			r.Gone++
-		}
-		if fault := v.faults[m.Leaf]; fault.missing || fault.RunID != "" && back {
+		switch fault, wrong := v.faults[m.Leaf]; {
+		case wrong && (fault.missing || back):
 			delete(v.faults, m.Leaf)
-			r.Gone++
+		case !wrong && back:
+			r.Present--
+		default:
+			continue
+		}
+		if r.Gone++; v.archived[m.Leaf] {
+			r.Archived++
 		}
 	}
 	for _, leaf := range slices.Sorted(maps.Keys(v.faults)) {
@@ -207,6 +239,9 @@ type verification struct {
 
 	faults   map[int64]fault  // of runs, by the numbers of their leaves
 	newestOf map[string]int64 // the newest leaf of each run for which the tables have a removal
+
+	sealed   map[canon.Hash]bool // the last events of the runs in archives: whether a leaf has that hash
+	archived map[int64]bool      // the leaves that have one of them
 }
 
 // awaited is a checkpoint whose number of leaves the tree has not reached.
@@ -305,6 +340,9 @@ func (v *verification) page(ctx context.Context, db eventlog.Database, page []le
 		stored, err := tlog.StoredHashes(l.number, l.Marshal(), v)
 		if err != nil {
 			return err
+		}
+		if _, ok := v.sealed[l.TerminalHash]; ok && l.removal == nil {
+			v.sealed[l.TerminalHash], v.archived[l.number] = true, true
 		}
 		if h, ok := kept[tlog.StoredHashIndex(0, l.number)]; !ok || h != stored[0] {
 			v.problem(l.number, l.RunID, "the leaf was changed: its hash is not the one that was sealed")

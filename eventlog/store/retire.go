@@ -69,7 +69,7 @@ func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped,
 	var archived archive.Heads
 	if r.ArchiveTo != "" {
 		path := filepath.Join(r.ArchiveTo, p.Name)
-		d.Archive = path + archiveSuffix
+		d.Archive = path + ArchiveSuffix
 		_, archived, err = archive.WriteFile(ctx, l, d.Archive, eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID})
 		if err == nil && len(archived) < d.Runs { // another host is dropping the partition, and what remains is no archive of it
 			err = errors.Join(fmt.Errorf("it had %d runs, of which %d are left", d.Runs, len(archived)), os.Remove(d.Archive))
@@ -88,8 +88,8 @@ func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped,
 	return d, err
 }
 
-// archiveSuffix ends the names of the archives of what is removed.
-const archiveSuffix = ".ndjson.zst"
+// ArchiveSuffix ends the names of the archives of what is removed.
+const ArchiveSuffix = ".ndjson.zst"
 
 // writeCheckpoint writes the newest checkpoint of a database to a file, if it is sealed.
 func writeCheckpoint(ctx context.Context, l Database, path string) error {
@@ -110,7 +110,7 @@ func PruneOld(ctx context.Context, l Database, r Retirement) (all eventlog.Prune
 	if due, err := l.PruneRuns(ctx, eventlog.PruneOptions{Before: r.Before, DryRun: true}); err != nil || due.Runs == 0 {
 		return all, err
 	}
-	path := filepath.Join(r.ArchiveTo, r.Before.UTC().Format("2006-01-02T150405.000Z")+archiveSuffix)
+	path := filepath.Join(r.ArchiveTo, r.Before.UTC().Format("2006-01-02T150405.000Z")+ArchiveSuffix)
 	_, archived, err := archive.WriteFile(ctx, l, path, o)
 	if err != nil {
 		return all, fmt.Errorf("store: %s: %w", path, err)

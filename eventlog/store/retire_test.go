@@ -77,11 +77,11 @@ func record(t testing.TB, l eventlog.EventLog, evs ...event.Event) {
 	}
 }
 
-// verified is what a verification says, after the removals were sealed.
-func verified(t testing.TB, db eventlog.Database, key *seal.Key) seal.Report {
+// verified is what a verification says, also of archives, after the removals were sealed.
+func verified(t testing.TB, db eventlog.Database, key *seal.Key, archives ...seal.Archive) seal.Report {
 	t.Helper()
 	must[seal.Result](t)(seal.Seal(t.Context(), db, key))
-	return must[seal.Report](t)(seal.Verify(t.Context(), db, nil, nil, func(ctx context.Context, ids []string, found func(string, eventlog.Report, error) error) error {
+	return must[seal.Report](t)(seal.Verify(t.Context(), db, nil, seal.Evidence{Archives: archives}, func(ctx context.Context, ids []string, found func(string, eventlog.Report, error) error) error {
 		for _, id := range ids {
 			r, err := eventlog.CheckRun(ctx, db, id, eventlog.CheckOptions{Strict: true})
 			if err := found(id, r, err); err != nil {
@@ -133,6 +133,9 @@ func TestAMonthIsArchivedAndDropped(t *testing.T) {
 	if text := must[[]byte](t)(zstd.Decompress(packed, 1<<20)); strings.Contains(string(text), secret) || !strings.Contains(string(text), runAt("", january.Add(-time.Millisecond), 1)) {
 		t.Error("the archive has the text of a tenant, or not the last run of the month")
 	}
+	if report := verified(t, l, key, must[seal.Archive](t)(store.ReadArchive(t.Context(), file))); report.Verdict() != "valid" || report.Archived != 3 {
+		t.Errorf("with its archive: %+v", report)
+	}
 	archived := func() *os.File { return must[*os.File](t)(os.Open(file)) }
 	fresh := must[*store.File](t)(store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "fresh.db"), store.FileOptions{}))
 	defer fresh.Close()
@@ -147,6 +150,80 @@ func TestAMonthIsArchivedAndDropped(t *testing.T) {
 	}
 	if report := verified(t, l, key); report.Verdict() != "valid" || report.Present != 5 {
 		t.Errorf("imported again: %+v", report)
+	}
+}
+
+// TestArchivesAreComparedWithWhatWasSealed gives archives to verifications of a database that sealed the runs "kept",
+// "gone" and "lost", and of which the last two were removed.
+func TestArchivesAreComparedWithWhatWasSealed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	open := func(name string, runs ...string) *store.File {
+		l := must[*store.File](t)(store.OpenFile(t.Context(), filepath.Join(dir, name), store.FileOptions{}))
+		t.Cleanup(func() { l.Close() })
+		for _, id := range runs {
+			record(t, l, logtest.Finished(id, 4)...)
+		}
+		return l
+	}
+	archiveOf := func(l store.Database, runs ...string) seal.Archive {
+		t.Helper()
+		path := filepath.Join(dir, fmt.Sprint(len(must[[]os.DirEntry](t)(os.ReadDir(dir))), ".ndjson.zst"))
+		must[store.ArchiveReport](t)(store.WriteArchiveFile(t.Context(), path, l, eventlog.PruneOptions{RunIDs: runs}))
+		return must[seal.Archive](t)(store.ReadArchive(t.Context(), path))
+	}
+	db := open("sealed.db", "kept", "gone", "lost")
+	key := must[*seal.Key](t)(seal.NewKey("example.com/runs"))
+	must[seal.Result](t)(seal.Seal(t.Context(), db, key))
+	gone, all := archiveOf(db, "gone", "kept"), archiveOf(db)
+	must[eventlog.PruneReport](t)(db.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{"gone", "lost"}}))
+
+	other := open("other.db", "stranger")
+	record(t, other, logtest.Finished("gone", 5)...)
+	record(t, other, logtest.Finished("kept", 5)...)
+	for name, tc := range map[string]struct {
+		archives []seal.Archive
+		archived int64
+		problems []string // the beginning of each
+	}{
+		"none":                {nil, 0, nil},
+		"one that has one":    {[]seal.Archive{gone}, 1, nil},
+		"both, which overlap": {[]seal.Archive{gone, all}, 2, nil},
+		"one of an altered run, beside its archive":          {[]seal.Archive{gone, archiveOf(other, "gone")}, 1, []string{"run gone: "}},
+		"one of another database, and altered runs":          {[]seal.Archive{archiveOf(other)}, 0, []string{"run gone: ", "run kept: ", "run stranger: "}},
+		"one of a run that is there, and differs from there": {[]seal.Archive{archiveOf(other, "kept")}, 0, []string{"run kept: "}},
+	} {
+		r := verified(t, db, key, tc.archives...)
+		if r.Archived != tc.archived || r.Gone != 2 || len(r.Problems) != len(tc.problems) || (r.Verdict() == "valid") != (tc.problems == nil) {
+			t.Errorf("%s: %s: %+v", name, r.Verdict(), r)
+			continue
+		}
+		for i, want := range tc.problems {
+			if got := r.Problems[i].String(); !strings.HasPrefix(got, want+tc.archives[len(tc.archives)-1].Name+" has it") {
+				t.Errorf("%s: %s", name, got)
+			}
+		}
+	}
+
+	// What comes back and is removed again has two leaves, of one run.
+	f := must[*os.File](t)(os.Open(gone.Name))
+	defer f.Close()
+	must[store.ArchiveReport](t)(store.ImportArchive(t.Context(), db, f))
+	if r := verified(t, db, key, gone); r.Verdict() != "valid" || r.Gone != 2 || r.Archived != 1 {
+		t.Errorf("a run that is back: %+v", r)
+	}
+	must[eventlog.PruneReport](t)(db.PruneRuns(t.Context(), eventlog.PruneOptions{RunIDs: []string{"gone"}}))
+	if r := verified(t, db, key, gone); r.Verdict() != "valid" || r.Gone != 3 || r.Archived != 2 {
+		t.Errorf("a run that was removed again: %+v", r)
+	}
+
+	packed := must[[]byte](t)(os.ReadFile(gone.Name))
+	cut := filepath.Join(dir, "cut.ndjson.zst")
+	if err := os.WriteFile(cut, packed[:len(packed)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if a, err := store.ReadArchive(t.Context(), cut); !errors.Is(err, eventlog.ErrLogCorrupt) || len(a.Last) > 0 {
+		t.Errorf("half an archive: %v, %v", a, err)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/memlog"
 	"github.com/starling-host/starling/eventlog/internal/pglog"
 	"github.com/starling-host/starling/eventlog/internal/sqlitelog"
+	"github.com/starling-host/starling/eventlog/seal"
 )
 
 // Database is an event log in a SQLite file or on a PostgreSQL server.
@@ -192,7 +193,14 @@ func WriteArchive(ctx context.Context, w io.Writer, log ArchiveLog, o eventlog.P
 
 // CheckArchive checks every line of an archive without importing it.
 func CheckArchive(ctx context.Context, r io.Reader) (ArchiveReport, error) {
-	return archive.Check(ctx, r)
+	report, _, err := archive.Check(ctx, r)
+	return report, err
+}
+
+// ReadArchive is [CheckArchive] of a file. It returns what [seal.Verify] compares.
+func ReadArchive(ctx context.Context, path string) (seal.Archive, error) {
+	_, last, err := archive.ReadFile(ctx, path)
+	return seal.Archive{Name: path, Last: last}, err
 }
 
 // ImportArchive appends the runs of an archive to a log, byte for byte unchanged.

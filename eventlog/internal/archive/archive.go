@@ -31,7 +31,7 @@ func (e *Error) Unwrap() []error { return []error{e.Err, eventlog.ErrLogCorrupt}
 
 // Check reads a whole archive and checks that every line and every run is valid and that nothing is
 // missing. An [*Error] describes the first fault.
-func Check(ctx context.Context, r io.Reader) (Report, error) { return read(ctx, r, nothing{}) }
+func Check(ctx context.Context, r io.Reader) (Report, Heads, error) { return read(ctx, r, nothing{}) }
 
 // visitor receives the content of an archive.
 type visitor interface {
@@ -56,20 +56,20 @@ type reader struct {
 	report  Report
 	ended   bool // the last line was read
 	modules map[canon.Hash]bool
-	runs    map[string]bool
+	runs    Heads // of the runs that began; no hash yet for the one being read
 
 	check *eventlog.Checker // for the run being read, if any
 	last  event.Event
 }
 
 // read passes checked content to the visitor. It returns an error of the visitor unchanged.
-func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
-	r := &reader{to: to, work: work.For(ctx, 0), hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: make(map[string]bool)}
+func read(ctx context.Context, in io.Reader, to visitor) (Report, Heads, error) {
+	r := &reader{to: to, work: work.For(ctx, 0), hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: Heads{}}
 	lines := bufio.NewReaderSize(in, 64<<10)
 	if head, _ := lines.Peek(4); zstd.Is(head) {
 		frames, err := zstd.NewReader(lines)
 		if err != nil {
-			return r.report, err
+			return r.report, nil, err
 		}
 		defer frames.Close()
 		lines = bufio.NewReaderSize(unpacked{frames}, 64<<10)
@@ -77,7 +77,7 @@ func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
 	for {
 		text, err := r.readLine(lines)
 		if err == io.EOF {
-			return r.report, r.finish()
+			return r.report, r.runs, r.finish()
 		}
 		r.n++
 		if errors.Is(err, errNoLine) {
@@ -87,7 +87,7 @@ func read(ctx context.Context, in io.Reader, to visitor) (Report, error) {
 			err = r.line(text)
 		}
 		if err != nil {
-			return r.report, err
+			return r.report, nil, err
 		}
 		r.hash.Write(text)
 		r.hash.Write([]byte{'\n'})
@@ -196,13 +196,13 @@ func (r *reader) beginRun(first event.Event) error {
 	if err := r.endRun(); err != nil {
 		return err
 	}
-	if r.runs[first.RunID] {
+	if _, ok := r.runs[first.RunID]; ok {
 		return r.wrong("run %q is repeated", first.RunID)
 	}
-	if err := r.work.Hold(2*len(first.RunID) + 64); err != nil {
+	if err := r.work.Hold(2*len(first.RunID) + 128); err != nil {
 		return err
 	}
-	r.runs[first.RunID] = true
+	r.runs[first.RunID] = canon.Hash{}
 	r.check = eventlog.NewChecker(eventlog.CheckOptions{Strict: true, AllowOpen: true})
 	if first.Kind != event.KindRunStarted {
 		return nil // which the check has words for
@@ -230,6 +230,7 @@ func (r *reader) endRun() error {
 		return r.wrong("%w", err)
 	}
 	r.report.add(run)
+	r.runs[r.last.RunID] = run.Head
 	return r.to.end(r.last)
 }
 

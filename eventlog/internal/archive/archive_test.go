@@ -95,7 +95,7 @@ func TestWhatIsArchivedIsImportedByteForByte(t *testing.T) {
 			if want := (archive.Report{Runs: 5, Events: 18, Modules: 1}); written != want {
 				t.Errorf("written: %+v, want %+v", written, want)
 			}
-			if checked, err := archive.Check(t.Context(), strings.NewReader(text)); err != nil || checked != written {
+			if checked, _, err := archive.Check(t.Context(), strings.NewReader(text)); err != nil || checked != written {
 				t.Errorf("checked: %+v, %v", checked, err)
 			}
 			target := empty()
@@ -148,7 +148,7 @@ func TestEveryByteOfAnArchiveCounts(t *testing.T) {
 		bad := []byte(text)
 		bad[at] ^= 1 << (at % 7)
 		for what, b := range map[string][]byte{"changed": bad, "cut off": bad[:at]} {
-			_, err := archive.Check(t.Context(), bytes.NewReader(b))
+			_, _, err := archive.Check(t.Context(), bytes.NewReader(b))
 			var where *archive.Error
 			if !errors.As(err, &where) || !errors.Is(err, eventlog.ErrLogCorrupt) {
 				t.Fatalf("byte %d %s: %v", at, what, err)
@@ -179,7 +179,7 @@ func TestArchivesThatAreWrong(t *testing.T) {
 		"a line after the last":  {text + lines[1], "there is data after the last line"},
 		"a count that is wrong":  {strings.Replace(text, `"runs":4`, `"runs":5`, 1), "column"},
 	} {
-		if _, err := archive.Check(t.Context(), strings.NewReader(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, _, err := archive.Check(t.Context(), strings.NewReader(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s: %v, want %s", what, err, tc.want)
 		}
 	}
@@ -332,7 +332,7 @@ func archived(t *testing.T, events []event.Event) string {
 
 // TestArchivesAreStrict writes, checks and imports runs that only the strict rules refuse.
 func TestArchivesAreStrict(t *testing.T) {
-	if _, err := archive.Check(t.Context(), strings.NewReader(archived(t, logtest.Finished("run", 1)))); err != nil {
+	if _, _, err := archive.Check(t.Context(), strings.NewReader(archived(t, logtest.Finished("run", 1)))); err != nil {
 		t.Fatal(err)
 	}
 	for name, events := range logtest.Lenient("run") {
@@ -345,7 +345,7 @@ func TestArchivesAreStrict(t *testing.T) {
 			t.Errorf("%s: written: %v", name, err)
 		}
 		text := archived(t, events)
-		if _, err := archive.Check(t.Context(), strings.NewReader(text)); !errors.Is(err, eventlog.ErrLogCorrupt) {
+		if _, _, err := archive.Check(t.Context(), strings.NewReader(text)); !errors.Is(err, eventlog.ErrLogCorrupt) {
 			t.Errorf("%s: checked: %v", name, err)
 		}
 		if _, err := archive.Import(t.Context(), memlog.New(), strings.NewReader(text)); !errors.Is(err, eventlog.ErrLogCorrupt) {
@@ -366,7 +366,7 @@ func (e endless) Read(p []byte) (int, error) {
 
 func TestACheckEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
-	if _, err := archive.Check(ctx, endless{cancel}); !errors.Is(err, errGaveUp) {
+	if _, _, err := archive.Check(ctx, endless{cancel}); !errors.Is(err, errGaveUp) {
 		t.Error(err)
 	}
 }

@@ -12,20 +12,12 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/zstd"
 )
 
 // Heads are the hashes of the last events of runs, by the ids of the runs.
 type Heads map[string]canon.Hash
-
-func (Heads) module([]byte) error     { return nil }
-func (Heads) event(event.Event) error { return nil }
-func (h Heads) end(last event.Event) error {
-	h[last.RunID] = last.Hash()
-	return nil
-}
 
 // WriteFile is [Write] to a new file, which only its owner may read. It is compressed if its name ends in
 // .zst. The file gets its name when it is on the disk and was read back with the same content, and never
@@ -78,9 +70,7 @@ func ReadFile(ctx context.Context, path string) (Report, Heads, error) {
 		return Report{}, nil, err
 	}
 	defer f.Close()
-	heads := Heads{}
-	report, err := read(ctx, f, heads)
-	return report, heads, err
+	return Check(ctx, f)
 }
 
 // unpacked reads compressed lines. There is no line where the frame is damaged.

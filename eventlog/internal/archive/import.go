@@ -28,13 +28,13 @@ type Chooser interface {
 // be repeated. It returns when everything is durable.
 func Import(ctx context.Context, log Log, r io.ReadSeeker) (Report, error) {
 	in := &importer{ctx: ctx, log: log, have: make(map[string]eventlog.RunSummary)}
-	if _, err := read(ctx, r, (*compare)(in)); err != nil {
+	if _, _, err := read(ctx, r, (*compare)(in)); err != nil {
 		return Report{}, err
 	}
 	if _, err := r.Seek(0, io.SeekStart); err != nil {
 		return Report{}, err
 	}
-	report, err := read(ctx, r, in)
+	report, _, err := read(ctx, r, in)
 	if err == nil {
 		err = in.sync()
 	}

@@ -20,8 +20,8 @@ import (
 // MostProblems is how many problems are printed.
 const MostProblems = 20
 
-// SealReport prints how the runs of a database compare with its seals.
-func SealReport(w *terminal.Printer, r seal.Report, where string) {
+// SealReport prints how the runs of a database, and of so many archives, compare with its seals.
+func SealReport(w *terminal.Printer, r seal.Report, where string, archives int) {
 	runs := r.Newest.Leaves - int64(len(r.Removals))
 	switch r.Verdict() {
 	case "invalid":
@@ -46,6 +46,9 @@ func SealReport(w *terminal.Printer, r seal.Report, where string) {
 	}
 	signatures(w, r.Signatures)
 	w.Printf("  runs        %d as sealed, %d removed; %d not sealed, %d open\n", r.Present, r.Gone, r.Unsealed, r.Open)
+	if archives > 0 {
+		w.Printf("  archives    %d of the removed runs as sealed in %s, %d in none\n", r.Archived, display.Plural(archives, "file"), r.Gone-r.Archived)
+	}
 	Removals(w, r.Removals)
 	notProven(w, len(r.Signatures) > 0, "that the tools did what is recorded; to check, run "+display.Command("starling-host replay --all", store.Name(where)),
 		"that no run was left out before it was sealed")
