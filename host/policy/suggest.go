@@ -7,7 +7,6 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -83,55 +82,11 @@ func isPrivate(host string) bool {
 
 // YAML returns the rule as an entry of permissions.network.allow.
 func (r Rule) YAML() string {
-	parts := []string{"host: " + quoted(r.Host)}
-	list := func(key string, items []string) {
-		if len(items) > 0 {
-			for i := range items {
-				items[i] = quoted(items[i])
-			}
-			parts = append(parts, key+": ["+strings.Join(items, ", ")+"]")
-		}
+	if slices.Equal(r.Schemes, []string{"https"}) {
+		r.Schemes = nil
 	}
-	if !slices.Equal(r.Schemes, []string{"https"}) {
-		list("schemes", slices.Clone(r.Schemes))
-	}
-	var ports []string
-	for _, p := range r.Ports {
-		ports = append(ports, strconv.Itoa(int(p)))
-	}
-	if len(ports) > 0 {
-		parts = append(parts, "ports: ["+strings.Join(ports, ", ")+"]")
-	}
-	list("methods", slices.Clone(r.Methods))
-	list("paths", slices.Clone(r.Paths))
-	list("headers", slices.Clone(r.Headers))
-	list("tools", slices.Clone(r.Tools))
-	if r.MaxCalls > 0 {
-		parts = append(parts, fmt.Sprintf("max_calls: %d", r.MaxCalls))
-	}
-	if r.MaxBytes > 0 {
-		parts = append(parts, fmt.Sprintf("max_bytes: %d", r.MaxBytes))
-	}
-	if r.Private {
-		parts = append(parts, "private: true")
-	}
-	return "{" + strings.Join(parts, ", ") + "}"
+	return config.Flow(r)
 }
-
-// quoted quotes a text unless it is a word that needs no quotes.
-func quoted(s string) string {
-	word := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r == '/' || r == '_' || r == '-' || r == '.' || r >= '0' && r <= '9'
-	}
-	first := s != "" && (s[0] >= 'a' && s[0] <= 'z' || s[0] >= 'A' && s[0] <= 'Z' || s[0] == '/')
-	if first && !strings.ContainsFunc(s, func(r rune) bool { return !word(r) }) && !slices.Contains(yamlWords, strings.ToLower(s)) {
-		return s
-	}
-	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
-}
-
-// yamlWords are words that some YAML parsers do not read as strings.
-var yamlWords = []string{"true", "false", "null", "yes", "no", "on", "off", "y", "n"}
 
 // suggestion collects the rules, secrets and limits of a run.
 type suggestion struct {
@@ -140,12 +95,12 @@ type suggestion struct {
 	order   []string
 	tools   map[string]bool
 	calls   used
-	secrets map[egress.Placeholder]map[string]bool // audiences
+	secrets map[egress.Placeholder]*Binding
 }
 
 func newSuggestion(uses []Use) *suggestion {
 	s := &suggestion{
-		rulesOf: map[string]*Rule{}, bytes: map[string]uint64{}, tools: map[string]bool{}, secrets: map[egress.Placeholder]map[string]bool{},
+		rulesOf: map[string]*Rule{}, bytes: map[string]uint64{}, tools: map[string]bool{}, secrets: map[egress.Placeholder]*Binding{},
 	}
 	for _, use := range uses {
 		switch {
@@ -179,11 +134,21 @@ func (s *suggestion) request(r Request, response uint64) {
 	have.MaxBytes = s.bytes[key] + r.Bytes + max(response, 1) // a request needs room for a response too
 	s.bytes[key] += r.Bytes + response
 	for _, p := range r.Access.Secrets {
-		if s.secrets[p] == nil {
-			s.secrets[p] = map[string]bool{}
+		b := s.secrets[p]
+		if b == nil {
+			b = &Binding{Name: p.Name, Body: p.Place == egress.PlaceBody}
+			switch p.Place {
+			case egress.PlaceHeader:
+				b.Header = p.Field
+			case egress.PlaceQuery:
+				b.Query = p.Field
+			}
+			s.secrets[p] = b
 		}
 		_, audience, _ := strings.Cut(r.Access.Origin(), "://")
-		s.secrets[p][audience] = true
+		if at, found := slices.BinarySearch(b.Audience, audience); !found {
+			b.Audience = slices.Insert(b.Audience, at, audience)
+		}
 	}
 }
 
@@ -204,23 +169,15 @@ func (s *suggestion) toolNames() string {
 	}
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(s.tools)) {
-		b.WriteString("\n    " + quoted(name) + ": {}")
+		b.WriteString("\n    " + config.Flow(name) + ": {}")
 	}
 	return b.String()
 }
 
 func (s *suggestion) bindings() string {
 	var lines []string
-	for p, audience := range s.secrets {
-		place := map[string]string{egress.PlaceHeader: "header: ", egress.PlaceQuery: "query: ", egress.PlaceBody: "body: true"}[p.Place]
-		if p.Field != "" {
-			place += quoted(p.Field)
-		}
-		var hosts []string
-		for _, host := range slices.Sorted(maps.Keys(audience)) {
-			hosts = append(hosts, quoted(host))
-		}
-		lines = append(lines, fmt.Sprintf("  - {name: %s, audience: [%s], %s}\n", quoted(p.Name), strings.Join(hosts, ", "), place))
+	for _, b := range s.secrets {
+		lines = append(lines, "  - "+config.Flow(b)+"\n")
 	}
 	if len(lines) == 0 {
 		return ""
@@ -229,43 +186,38 @@ func (s *suggestion) bindings() string {
 	return "secrets:\n" + strings.Join(lines, "")
 }
 
-// used is the largest use of each limit by a call of a sandboxed tool.
+// used is the largest use of each limit by a call of a sandboxed tool. A call without fuel or memory
+// ended before it began, or its process died with its consumption unknown.
 type used struct {
-	any        bool // there was a call
-	fuel       uint64
-	memory     uint64
-	input      uint64
-	log        uint64
-	effects    Used
-	unreadable bool // the size of some log is unknown
+	Fuel        uint64 `yaml:"fuel"`
+	Memory      string `yaml:"memory"`
+	Input       uint64 `yaml:"input"`
+	Log         uint64 `yaml:"log"` // zero if the size of some log is unknown
+	Effects     uint64 `yaml:"effects"`
+	EffectBytes uint64 `yaml:"effect_bytes"`
+
+	peak       uint64 // of the memory
+	unreadable bool
 }
 
 func (u *used) add(use Use) {
-	u.any = true
-	u.fuel, u.memory = max(u.fuel, use.Meter.Fuel), max(u.memory, use.Meter.PeakMemory)
-	u.input = max(u.input, uint64(len(use.Arguments)))
-	u.log = max(u.log, uint64(len(use.Meter.Log)))
-	u.effects.Calls, u.effects.Bytes = max(u.effects.Calls, use.Effects.Calls), max(u.effects.Bytes, use.Effects.Bytes)
+	u.Fuel, u.peak = max(u.Fuel, use.Meter.Fuel), max(u.peak, use.Meter.PeakMemory)
+	u.Input = max(u.Input, uint64(len(use.Arguments)), 1)
+	u.Effects, u.EffectBytes = max(u.Effects, use.Effects.Calls, 1), max(u.EffectBytes, use.Effects.Bytes, 1)
+	u.Log = max(u.Log, uint64(len(use.Meter.Log)), 1)
 	u.unreadable = u.unreadable || strings.ContainsRune(use.Meter.Log, utf8.RuneError) // it replaces bytes that are not UTF-8
 }
 
-// limits returns the limits in the form of a file. A call without fuel or memory ended before it began, or its
-// process died with its consumption unknown.
-func (u *used) limits() string {
-	if !u.any {
+// limits returns the limits in the form of a file, if there was a call.
+func (u used) limits() string {
+	if u.Input == 0 {
 		return ""
 	}
-	var parts []string
-	if u.fuel > 0 {
-		parts = append(parts, fmt.Sprintf("fuel: %d", u.fuel))
+	if u.peak > 0 {
+		u.Memory = fmt.Sprintf("%dKiB", wasm.Pages(u.peak)*(wasm.PageSize>>10))
 	}
-	if u.memory > 0 {
-		parts = append(parts, fmt.Sprintf("memory: %dKiB", wasm.Pages(u.memory)*(wasm.PageSize>>10)))
+	if u.unreadable {
+		u.Log = 0
 	}
-	parts = append(parts, fmt.Sprintf("input: %d", max(u.input, 1)))
-	if !u.unreadable {
-		parts = append(parts, fmt.Sprintf("log: %d", max(u.log, 1)))
-	}
-	parts = append(parts, fmt.Sprintf("effects: %d", max(u.effects.Calls, 1)), fmt.Sprintf("effect_bytes: %d", max(u.effects.Bytes, 1)))
-	return "resources:\n  # What the run used. Raise the bounds, for other inputs.\n  limits: {" + strings.Join(parts, ", ") + "}\n"
+	return "resources:\n  # What the run used. Raise the bounds, for other inputs.\n  limits: " + config.Flow(u) + "\n"
 }

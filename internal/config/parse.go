@@ -274,6 +274,16 @@ func (n *Node) refuse(from ast.Node) error {
 
 // clip shortens text from the file for a message.
 
+// Flow returns a value as YAML on one line, without what is zero or empty. It is made of structs,
+// lists, texts and numbers.
+func Flow(v any) string {
+	text, err := goyaml.MarshalWithOptions(v, goyaml.Flow(true), goyaml.OmitEmpty())
+	if err != nil {
+		panic(err) // of another type
+	}
+	return strings.TrimSuffix(string(text), "\n")
+}
+
 // ReadFile returns the content of a file for [Parse], or of a file that it names. It opens
 // only regular files of at most [MaxBytes]: opening a pipe or a device can block.
 func ReadFile(path string) ([]byte, error) {

@@ -3,14 +3,15 @@ package openapi
 import (
 	"cmp"
 	_ "embed"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"net/textproto"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
+	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
@@ -53,68 +54,50 @@ func (d *document) files() map[string][]byte {
 	return files
 }
 
-// policy returns a policy for the hosts, tools and secrets of the operations.
+// policy returns a policy for the operations, which have one host, and for their secrets.
 func (d *document) policy() []byte {
-	methods, headers, audiences := map[string][]string{}, map[string][]string{}, map[string][]string{}
-	tools := ""
+	u, _ := url.Parse(d.operations[0].Server)
+	rule := policy.Rule{Host: strings.TrimSuffix(u.Host, ":"+u.Port()), Schemes: []string{u.Scheme}, Private: isPrivate(u.Hostname())}
+	if port, err := strconv.ParseUint(u.Port(), 10, 16); err == nil {
+		rule.Ports = []uint16{uint16(port)}
+	}
+	tools, secrets := "", map[string]bool{}
 	for _, op := range d.operations {
-		rule := "ask: true"
-		if !changes[strings.ToLower(op.Method)] {
-			rule = ""
+		ask := ""
+		if changes[strings.ToLower(op.Method)] {
+			ask = "ask: true"
 		}
-		tools += "    " + op.Name + ": {" + rule + "}\n"
-		u, _ := url.Parse(op.Server)
-		host, _ := json.Marshal(u.Hostname())
-		if strings.Contains(u.Hostname(), ":") {
-			host, _ = json.Marshal("[" + u.Hostname() + "]")
-		}
-		target := "      - host: " + string(host) + "\n"
-		if u.Scheme == "http" {
-			target += "        schemes: [http]\n"
-		}
-		if u.Port() != "" {
-			target += "        ports: [" + u.Port() + "]\n"
-		}
-		if isPrivate(u.Hostname()) {
-			target += "        private: true\n"
-		}
-		if !slices.Contains(methods[target], op.Method) {
-			methods[target] = append(methods[target], op.Method)
-		}
+		tools += "    " + op.Name + ": {" + ask + "}\n"
+		rule.Methods = append(rule.Methods, op.Method)
 		for _, p := range op.Parameters { // a rule with methods allows other headers by name alone
 			name := textproto.CanonicalMIMEHeaderKey(cmp.Or(p.Name, p.Key))
-			if p.In == "header" && headerName().MatchString(name) && !egress.OrdinaryHeader(name) && !slices.Contains(headers[target], name) {
-				headers[target] = append(headers[target], name)
+			if p.In == "header" && headerName().MatchString(name) && !egress.OrdinaryHeader(name) {
+				rule.Headers = append(rule.Headers, name)
 			}
 		}
 		for _, s := range op.Secrets {
-			place := s[0] + ": " + string(encode(s[1]))
-			if s[0] == "cookie" {
-				place = "header: Cookie"
+			b := policy.Binding{Name: secretName().FindStringSubmatch(s[2])[1], Audience: []string{u.Host}}
+			switch s[0] {
+			case "header":
+				b.Header = s[1]
+			case "cookie":
+				b.Header = "Cookie"
+			default:
+				b.Query = s[1]
 			}
-			binding := secretName().FindStringSubmatch(s[2])[1] + ", " + place
-			if audience := string(encode(u.Host)); !slices.Contains(audiences[binding], audience) {
-				audiences[binding] = append(audiences[binding], audience)
-			}
+			secrets["  - "+config.Flow(b)+"\n"] = true
 		}
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "version: \"1.0\"\ndescription: What %s needs. Calls that may change something need your approval.\n\npermissions:\n  network:\n    allow:\n", d.tool)
-	for _, target := range slices.Sorted(maps.Keys(methods)) {
-		fmt.Fprintf(&b, "%s        methods: [%s]\n", target, strings.Join(slices.Sorted(slices.Values(methods[target])), ", "))
-		if len(headers[target]) > 0 {
-			fmt.Fprintf(&b, "        headers: %s\n", encode(slices.Sorted(slices.Values(headers[target]))))
-		}
+	for _, list := range []*[]string{&rule.Methods, &rule.Headers} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
 	}
-	b.WriteString("\n  tools:\n" + tools)
-	if len(audiences) > 0 {
-		b.WriteString("\nsecrets:\n")
+	text := fmt.Sprintf("version: \"1.0\"\ndescription: What %s needs. Calls that may change something need your approval.\n\n"+
+		"permissions:\n  network:\n    allow:\n      - %s\n\n  tools:\n%s", d.tool, rule.YAML(), tools)
+	if len(secrets) > 0 {
+		text += "\nsecrets:\n" + strings.Join(slices.Sorted(maps.Keys(secrets)), "")
 	}
-	for _, binding := range slices.Sorted(maps.Keys(audiences)) {
-		name, place, _ := strings.Cut(binding, ", ")
-		fmt.Fprintf(&b, "  - {name: %s, audience: [%s], %s}\n", name, strings.Join(audiences[binding], ", "), place)
-	}
-	return []byte(b.String())
+	return []byte(text)
 }
 
 var secretName = lazy.Regexp(`\{\{secret:([A-Z0-9_]+)\}\}`)
