@@ -72,12 +72,13 @@ var importers = map[string][]string{
 	"github.com/opencontainers/image-spec":              {"host/artifact"},
 	"github.com/opencontainers/go-digest":               {"host/artifact"},
 	"golang.org/x/oauth2":                               {"runtime/mcptool"},
+	"github.com/rogpeppe/go-internal":                   {"internal/display"},
 }
 
 // testOnly may be imported by tests alone: by test files, and by the packages
 // that exist for tests, whose names end in "test".
 var testOnly = []string{
-	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/rogpeppe/go-internal", "github.com/ncruces/go-sqlite3", "golang.org/x/net", "github.com/getkin/kin-openapi",
+	"github.com/google/go-cmp", "pgregory.net/rapid", "github.com/ncruces/go-sqlite3", "golang.org/x/net", "github.com/getkin/kin-openapi",
 	"github.com/google/go-containerregistry",
 }
 

@@ -74,7 +74,7 @@ func TestLineDifference(t *testing.T) {
 		{"a line more", "a\nc", "a\nb\nc", "  a\n+ b\n  c"},
 		{"a line less", "a\nb\nc", "b\nc", "- a\n  b\n  c"},
 		{"far lines are left out", text(numbers(0, 20)), text(numbers(0, 9), []string{"x"}, numbers(10, 20)),
-			"...\n  6\n  7\n  8\n- 9\n+ x\n  10\n  11\n  12\n..."},
+			"...\n  6\n  7\n  8\n- 9\n+ x\n  10\n  11\n  12"},
 		{"two places", text([]string{"a"}, numbers(0, 9), []string{"b"}), text([]string{"A"}, numbers(0, 9), []string{"B"}),
 			"- a\n+ A\n  0\n  1\n  2\n...\n  6\n  7\n  8\n- b\n+ B"},
 		{"too long to compare", text(large), text(slices.Collect(func(yield func(string) bool) {
