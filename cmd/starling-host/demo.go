@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"embed"
 	"errors"
 	"io/fs"
@@ -27,32 +26,31 @@ const (
 
 func (a *app) demoCommand() *cobra.Command {
 	f := agentFlags{file: filepath.Join(demoFolder, "agent.yaml"), isolation: isolationInline}
-	cmd := subcommand("demo", "run an agent with a scripted model, and replay it", func(cmd *cobra.Command, _ []string) error { return a.demo(cmd.Context(), f) })
+	cmd := subcommand("demo", "run an agent with a scripted model, and replay it", func(cmd *cobra.Command, _ []string) error {
+		ctx := cmd.Context()
+		if err := writeDemo(); err != nil {
+			return &failure{code: exitFailed, message: "demo: " + err.Error(), hint: "run it in a folder that you can write to"}
+		}
+		a.stderr.Printf("A script plays the model, and its programs run in the sandbox.\nIts goal: %s\n\n", demoGoal)
+		a.stderr.Printf("$ %s\n", display.Command("starling-host agent run --db "+display.ShellWord(f.database), f.file, demoGoal))
+		if err := a.agentRun(ctx, demoGoal, f); err != nil {
+			return err
+		}
+		a.stderr.Printf("\nNow replay the run from the log alone and compare every byte:\n\n$ %s\n", display.Command("starling-host replay", f.database, starling.LastRun))
+		log, err := openDatabase(ctx, f.database)
+		if err != nil {
+			return err
+		}
+		defer log.Close()
+		if err := a.replay(ctx, log, []string{f.database, starling.LastRun}, replayFlags{}); err != nil {
+			return err
+		}
+		a.stderr.Printf(demoNext, display.Command("starling-host show", f.database, starling.LastRun), display.Command("starling-host replay --engine machine", f.database, starling.LastRun),
+			display.Command("starling-host validate", f.database), display.ShellWord(f.file))
+		return nil
+	})
 	cmd.Flags().StringVar(&f.database, "db", filepath.Join(demoFolder, defaultDatabase), "`PATH` of the database, created with mode 0600")
 	return cmd
-}
-
-func (a *app) demo(ctx context.Context, f agentFlags) error {
-	if err := writeDemo(); err != nil {
-		return &failure{code: exitFailed, message: "demo: " + err.Error(), hint: "run it in a folder that you can write to"}
-	}
-	a.stderr.Printf("A script plays the model, and its programs run in the sandbox.\nIts goal: %s\n\n", demoGoal)
-	a.stderr.Printf("$ %s\n", display.Command("starling-host agent run --db "+display.ShellWord(f.database), f.file, demoGoal))
-	if err := a.agentRun(ctx, demoGoal, f); err != nil {
-		return err
-	}
-	a.stderr.Printf("\nNow replay the run from the log alone and compare every byte:\n\n$ %s\n", display.Command("starling-host replay", f.database, starling.LastRun))
-	log, err := openDatabase(ctx, f.database)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
-	if err := a.replay(ctx, log, []string{f.database, starling.LastRun}, replayFlags{}); err != nil {
-		return err
-	}
-	a.stderr.Printf(demoNext, display.Command("starling-host show", f.database, starling.LastRun), display.Command("starling-host replay --engine machine", f.database, starling.LastRun),
-		display.Command("starling-host validate", f.database), display.ShellWord(f.file))
-	return nil
 }
 
 const demoNext = `

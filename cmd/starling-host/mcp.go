@@ -68,81 +68,78 @@ func (f *mcpFlags) addServers(flags *pflag.FlagSet) {
 func (a *app) mcpCommand() *cobra.Command {
 	var f mcpFlags
 	cmd := subcommand("mcp [DB]", "serve tools or a database to an assistant over MCP", func(cmd *cobra.Command, args []string) error {
-		return a.mcp(cmd.Context(), f, args)
-	}, f.add)
-	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand(), a.mcpLoginCommand(), a.mcpVerifyCommand())
-	return cmd
-}
-
-func (a *app) mcp(ctx context.Context, f mcpFlags, args []string) error {
-	refs, args, err := f.refs(args)
-	if err != nil {
-		return err
-	}
-	var listener net.Listener
-	if f.listen != "" {
-		at, err := f.address()
+		ctx := cmd.Context()
+		refs, args, err := f.refs(args)
 		if err != nil {
 			return err
 		}
-		if listener, err = at.Listen(); err != nil {
-			return usagef("", "--listen: %v", err)
+		var listener net.Listener
+		if f.listen != "" {
+			at, err := f.address()
+			if err != nil {
+				return err
+			}
+			if listener, err = at.Listen(); err != nil {
+				return usagef("", "--listen: %v", err)
+			}
+			defer listener.Close()
 		}
-		defer listener.Close()
-	}
-	service := gateway.Service{Version: agent.Version(), Logger: slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))}
-	receipts, err := issuerOf(f.receipts)
-	if err != nil {
-		return err
-	}
-	where := f.database
-	if f.calls(refs) || f.replay != "" {
-		db, err := a.open(ctx, f.database, f.isolation, f.trust, receipts)
+		service := gateway.Service{Version: agent.Version(), Logger: slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))}
+		receipts, err := issuerOf(f.receipts)
 		if err != nil {
 			return err
 		}
-		defer db.Close()
-		if service.Tools, err = a.localTools(ctx, db, refs, f); err != nil {
-			return err
+		where := f.database
+		if f.calls(refs) || f.replay != "" {
+			db, err := a.open(ctx, f.database, f.isolation, f.trust, receipts)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			if service.Tools, err = a.localTools(ctx, db, refs, f); err != nil {
+				return err
+			}
+			defer service.Tools.Close()
+			if f.replay != "" {
+				log, err := f.read.open(ctx, f.replay)
+				if err != nil {
+					return err
+				}
+				defer log.Close()
+				recording, err := gateway.NewRecording(ctx, log, named(f.replay), a.warn)
+				if err != nil {
+					return err
+				}
+				defer recording.Close()
+				service.Tools.Replay(recording)
+			}
+			if f.calls(refs) {
+				if _, err := db.Log(ctx); err != nil { // which makes it
+					return err
+				}
+			}
+		} else {
+			where = args[0]
 		}
-		defer service.Tools.Close()
-		if f.replay != "" {
-			log, err := f.read.open(ctx, f.replay)
+		if f.log || service.Tools == nil {
+			log, err := f.read.open(ctx, where)
 			if err != nil {
 				return err
 			}
 			defer log.Close()
-			recording, err := gateway.NewRecording(ctx, log, named(f.replay), a.warn)
-			if err != nil {
+			if service.Database, err = databaseOf(ctx, where, log); err != nil {
 				return err
 			}
-			defer recording.Close()
-			service.Tools.Replay(recording)
+			service.Database.Receipts = receipts
 		}
-		if f.calls(refs) {
-			if _, err := db.Log(ctx); err != nil { // which makes it
-				return err
-			}
+		if listener != nil {
+			a.stderr.Printf("serving at http://%s/mcp; stop with Ctrl-C\n", listener.Addr())
+			return service.Listen(ctx, listener)
 		}
-	} else {
-		where = args[0]
-	}
-	if f.log || service.Tools == nil {
-		log, err := f.read.open(ctx, where)
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		if service.Database, err = databaseOf(ctx, where, log); err != nil {
-			return err
-		}
-		service.Database.Receipts = receipts
-	}
-	if listener != nil {
-		a.stderr.Printf("serving at http://%s/mcp; stop with Ctrl-C\n", listener.Addr())
-		return service.Listen(ctx, listener)
-	}
-	return service.Serve(ctx, a.stdin, a.stdout.Exact())
+		return service.Serve(ctx, a.stdin, a.stdout.Exact())
+	}, f.add)
+	cmd.AddCommand(a.mcpConfigCommand(), a.mcpTrustCommand(), a.mcpLoginCommand(), a.mcpVerifyCommand())
+	return cmd
 }
 
 // address returns the address of --listen. It must be on this machine, since mcp requires no key.
@@ -215,19 +212,17 @@ func (f *mcpFlags) parsedServers() ([]gateway.Server, error) {
 		}
 		servers = append(servers, server)
 	}
-	for _, text := range f.headers {
-		if err := gateway.AddHeader(servers, text); err != nil {
-			return nil, usagef("", "--server-header: %v", err)
-		}
-	}
-	for _, text := range f.choices {
-		if err := gateway.ChooseTools(servers, text); err != nil {
-			return nil, usagef("", "--server-tools: %v", err)
-		}
-	}
-	for _, text := range f.sets {
-		if err := gateway.Set(servers, text); err != nil {
-			return nil, usagef("", "--server-set: %v", err)
+	for _, flag := range []struct {
+		name  string
+		texts []string
+		set   func([]gateway.Server, string) error
+	}{
+		{"server-header", f.headers, gateway.AddHeader}, {"server-tools", f.choices, gateway.ChooseTools}, {"server-set", f.sets, gateway.Set},
+	} {
+		for _, text := range flag.texts {
+			if err := flag.set(servers, text); err != nil {
+				return nil, usagef("", "--%s: %v", flag.name, err)
+			}
 		}
 	}
 	return servers, nil

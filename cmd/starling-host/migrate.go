@@ -13,20 +13,16 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-type migrateFlags struct {
-	dryRun bool
-	roles  store.Roles
-}
-
 func (a *app) migrateCommand() *cobra.Command {
-	var f migrateFlags
+	var dryRun bool
+	var roles store.Roles
 	cmd := subcommand("migrate [DB]", "upgrade a database to the current layout", func(cmd *cobra.Command, args []string) error {
 		ctx, where := cmd.Context(), args[0]
-		if f.roles != (store.Roles{}) && !onServer(where) {
+		if roles != (store.Roles{}) && !onServer(where) {
 			return usagef("", "--host-role, --retention-role and --reader-role require a PostgreSQL server")
 		}
 		do := toMigrate
-		if f.dryRun {
+		if dryRun {
 			do = toRead
 		}
 		log, err := openFor(ctx, where, do)
@@ -38,15 +34,15 @@ func (a *app) migrateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		report, err := log.MigrateSchema(ctx, f.dryRun)
+		report, err := log.MigrateSchema(ctx, dryRun)
 		if err != nil {
 			return err
 		}
-		if onServer(where) && !f.dryRun {
-			if err := a.migrateHost(ctx, log, f.roles); err != nil {
+		if onServer(where) && !dryRun {
+			if err := a.migrateHost(ctx, log, roles); err != nil {
 				return err
 			}
-		} else if !f.dryRun {
+		} else if !dryRun {
 			for _, set := range missing {
 				if err := log.CreateTables(ctx, set); err != nil {
 					return err
@@ -56,21 +52,21 @@ func (a *app) migrateCommand() *cobra.Command {
 		if len(missing) > 0 {
 			report.Steps = append(report.Steps, "make the tables of a host: "+serve.NamesOf(missing))
 		}
-		a.printMigration(report, f)
+		a.printMigration(report, dryRun, roles)
 		return nil
 	})
-	cmd.Args = namedToChange(func() bool { return !f.dryRun })
+	cmd.Args = namedToChange(func() bool { return !dryRun })
 	flags := cmd.Flags()
-	flags.BoolVar(&f.dryRun, "dry-run", false, "print the steps and change nothing")
-	flags.StringVar(&f.roles.Writer, "host-role", "", "let `ROLE` serve")
-	flags.StringVar(&f.roles.Retention, "retention-role", "", "let `ROLE` remove runs")
-	flags.StringVar(&f.roles.Reader, "reader-role", "", "let `ROLE` read")
+	flags.BoolVar(&dryRun, "dry-run", false, "print the steps and change nothing")
+	flags.StringVar(&roles.Writer, "host-role", "", "let `ROLE` serve")
+	flags.StringVar(&roles.Retention, "retention-role", "", "let `ROLE` remove runs")
+	flags.StringVar(&roles.Reader, "reader-role", "", "let `ROLE` read")
 	return cmd
 }
 
-func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
+func (a *app) printMigration(report eventlog.MigrationReport, dryRun bool, roles store.Roles) {
 	would := func(did, would string) string {
-		if f.dryRun {
+		if dryRun {
 			return would
 		}
 		return did
@@ -86,8 +82,8 @@ func (a *app) printMigration(report eventlog.MigrationReport, f migrateFlags) {
 	default:
 		a.stdout.Printf("%s from layout %d to %d: %d runs, %d events\n", would("migrated", "would migrate"), report.From, report.To, report.Runs, report.Events)
 	}
-	if roles := granted(f.roles); roles != "" {
-		a.stdout.Printf("%s: %s\n", would("granted", "would grant"), roles)
+	if rights := granted(roles); rights != "" {
+		a.stdout.Printf("%s: %s\n", would("granted", "would grant"), rights)
 	}
 }
 

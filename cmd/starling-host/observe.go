@@ -31,26 +31,17 @@ type observers struct {
 	profile *profile.Profile
 }
 
-func newObservers(a *app, f replayFlags) *observers {
-	o := &observers{app: a, flags: f}
-	o.profile = profile.New("tool.wasm", func(tool string, function uint32) string { return o.names.Function(tool, function) })
-	return o
-}
-
 // attach makes an engine report the data that the flags request.
 func (o *observers) attach(c *sandbox.Config) {
 	if o.flags.profile != "" {
 		c.Profile = func(tool string) sandbox.Profiler { return o.profile.Call(tool) }
 	}
 	if o.app.stderr.Terminal {
-		c.Progress = o.spent
-	}
-}
-
-// spent is a sandbox.Config's Progress.
-func (o *observers) spent(fuel uint64) {
-	if o.bar != nil {
-		_ = o.bar.Add64(int64(fuel)) // an error means more fuel than recorded
+		c.Progress = func(fuel uint64) {
+			if o.bar != nil {
+				_ = o.bar.Add64(int64(fuel)) // an error means more fuel than recorded
+			}
+		}
 	}
 }
 

@@ -13,20 +13,14 @@ import (
 	"github.com/starling-host/starling/serve/queue"
 )
 
-// queueFlags narrow the listing of a queue.
-type queueFlags struct {
-	filter queue.Filter
-	state  string
-	after  int
-}
-
 func (a *app) queueCommand() *cobra.Command {
-	var f queueFlags
+	var filter queue.Filter
+	var state string
 	cmd := subcommand("queue [DB]", "list, cancel and retry runs that wait, sleep or run", func(cmd *cobra.Command, args []string) error {
-		if f.filter.Limit < 1 || f.after < 0 {
+		if filter.Limit < 1 || filter.After < 0 {
 			return usagef("", "--limit must be at least 1 and --after at least 0")
 		}
-		f.filter.After, f.filter.State = int64(f.after), queue.State(f.state)
+		filter.State = queue.State(state)
 		q, log, err := openQueue(cmd.Context(), args[0], toRead)
 		if errors.Is(err, queue.ErrNoTables) {
 			return a.emit(queue.Overview{Tenants: []queue.Stats{}, Items: []queue.Status{}}, func() { a.noQueue(args[0]) })
@@ -34,7 +28,7 @@ func (a *app) queueCommand() *cobra.Command {
 			return err
 		}
 		defer log.Close()
-		doc, err := q.Overview(cmd.Context(), f.filter)
+		doc, err := q.Overview(cmd.Context(), filter)
 		if err != nil {
 			return err
 		}
@@ -47,10 +41,10 @@ func (a *app) queueCommand() *cobra.Command {
 			}
 		})
 	}, a.outputFlag)
-	cmd.Flags().StringVar(&f.filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
-	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&f.state, string(queue.Waiting), string(queue.Sleeping), string(queue.Running)))
-	cmd.Flags().IntVar(&f.filter.Limit, "limit", 50, "list at most `N` runs")
-	cmd.Flags().IntVar(&f.after, "after", 0, "list the runs after number `N`, the last of the previous page")
+	cmd.Flags().StringVar(&filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
+	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&state, string(queue.Waiting), string(queue.Sleeping), string(queue.Running)))
+	cmd.Flags().IntVar(&filter.Limit, "limit", 50, "list at most `N` runs")
+	cmd.Flags().Int64Var(&filter.After, "after", 0, "list the runs after number `N`, the last of the previous page")
 	cmd.AddCommand(
 		a.steerCommand("cancel [DB] RUN", "end a run", "cancelled", queueWords(jobWords(""))),
 		a.steerCommand("retry [DB] RUN", "retry a sleeping run now", "ready", queueWords(jobWords(queue.Sleeping))))

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/pem"
@@ -16,29 +15,23 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-type receiptFlags struct {
-	key      string
-	call     string
-	leafOnly bool
-	pem      bool
-	read     readFlags
-}
-
 func (a *app) receiptCommand() *cobra.Command {
-	var f receiptFlags
+	var key, call string
+	var leafOnly, asPEM bool
+	var read readFlags
 	cmd := subcommand("receipt [DB] RUN", "print signed receipts of the calls of a run", func(cmd *cobra.Command, args []string) error {
-		if f.key == "" {
+		if key == "" {
 			return usagef("make one with: starling-host seal keygen seal.key", "receipt: --key FILE is missing")
 		}
-		issuer, err := issuerOf(f.key)
+		issuer, err := issuerOf(key)
 		if err != nil {
 			return err
 		}
-		if f.pem {
+		if asPEM {
 			return pem.Encode(a.stdout.Exact(), issuer.Key.PEM())
 		}
-		issuer.LeafOnly = f.leafOnly
-		log, err := f.read.open(cmd.Context(), args[0])
+		issuer.LeafOnly = leafOnly
+		log, err := read.open(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}
@@ -52,10 +45,10 @@ func (a *app) receiptCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if f.call != "" {
-			one := receipt.OfCall(receipts, f.call)
+		if call != "" {
+			one := receipt.OfCall(receipts, call)
 			if one == nil {
-				return usagef(display.Command("starling-host show", args...), "receipt: the run has no call %q", f.call)
+				return usagef(display.Command("starling-host show", args...), "receipt: the run has no call %q", call)
 			}
 			receipts = []*receipt.Receipt{one}
 		}
@@ -69,11 +62,11 @@ func (a *app) receiptCommand() *cobra.Command {
 		}
 		return nil
 	})
-	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
-	cmd.Flags().StringVar(&f.call, "call", "", "only the receipt of the call with this `ID`")
-	cmd.Flags().BoolVar(&f.leafOnly, "leaf-only", false, "omit the digests of input and result")
-	cmd.Flags().BoolVar(&f.pem, "pem", false, "print the public key as PEM instead")
-	f.read.add(cmd)
+	cmd.Flags().StringVar(&key, "key", "", "`KEYFILE` with the key that signs")
+	cmd.Flags().StringVar(&call, "call", "", "only the receipt of the call with this `ID`")
+	cmd.Flags().BoolVar(&leafOnly, "leaf-only", false, "omit the digests of input and result")
+	cmd.Flags().BoolVar(&asPEM, "pem", false, "print the public key as PEM instead")
+	read.add(cmd)
 	return cmd
 }
 
@@ -84,11 +77,6 @@ func issuerOf(file string) (*receipt.Issuer, error) {
 		return nil, err
 	}
 	return &receipt.Issuer{Key: key}, nil
-}
-
-// isReceipt reports whether a document begins as a receipt does.
-func isReceipt(doc []byte) bool {
-	return bytes.Contains(doc[:min(len(doc), 200)], []byte(`"payloadType"`))
 }
 
 // verifyReceipts checks the receipts in a text.

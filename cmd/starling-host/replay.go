@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/profile"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
@@ -72,7 +73,8 @@ func (a *app) replayCommand() *cobra.Command {
 func (a *app) replay(ctx context.Context, log database, args []string, f replayFlags) error {
 	db := starling.Over(log, starling.Options{})
 	defer db.Close()
-	o := newObservers(a, f)
+	o := &observers{app: a, flags: f}
+	o.profile = profile.New("tool.wasm", func(tool string, function uint32) string { return o.names.Function(tool, function) })
 	options := starling.ReplayOptions{
 		Module: f.module, AgentFile: f.agent, Force: f.force, Timeout: f.timeout,
 		Engine: starling.EngineOptions{Kind: starling.EngineKind(f.engine), Adjust: o.attach, Warn: a.warn},

@@ -18,24 +18,62 @@ import (
 	"github.com/starling-host/starling/serve"
 )
 
-type runsFlags struct {
-	query  string
-	limit  int
-	offset int
-}
-
 func (a *app) runsCommand() *cobra.Command {
-	var f runsFlags
+	var limit, offset int
 	var failed bool
 	cmd := readCommand("runs [DB] [QUERY...]", "list the runs of a database, or find some", func(ctx context.Context, log database, args []string) error {
-		f.query = strings.Join(args[1:], " ")
+		query := strings.Join(args[1:], " ")
 		if failed {
-			f.query = strings.TrimSpace("state:failed " + f.query)
+			query = strings.TrimSpace("state:failed " + query)
 		}
-		return a.runs(ctx, log, f)
+		now := time.Now()
+		q, err := search.Parse(query, now)
+		if wrong := (*search.Error)(nil); errors.As(err, &wrong) {
+			return usagef(wrong.Hint, "%v", err)
+		}
+		found, err := search.Find(ctx, log, q, search.Options{Limit: limit, Offset: offset, Begun: true})
+		if err != nil {
+			return err
+		}
+		doc := view.Runs{Runs: []view.Run{}, Reasons: found.Reasons, Total: found.Total, Limit: min(limit, eventlog.MaxPageLimit), Offset: offset, More: found.More && query != "", Partly: found.Partly}
+		var open []string
+		for _, run := range found.Runs {
+			line := view.Run{Run: run}
+			line.Map(func(text string) string { return display.Shorten(text, maxGoalOfARun) })
+			doc.Runs = append(doc.Runs, line)
+			doc.Totals.Add(run.RunSummary)
+			if line.Status == eventlog.StatusOpen {
+				open = append(open, run.RunID)
+			}
+		}
+		jobs, err := serve.JobsOf(ctx, log, open...)
+		if err != nil {
+			return err
+		}
+		for i, run := range doc.Runs {
+			doc.Runs[i].Job = jobs[run.RunID]
+		}
+		err = a.emit(doc, func() {
+			doc.Print(a.stdout, now)
+			if shown := offset + len(doc.Runs); shown < doc.Total {
+				a.stderr.Printf("%d of %s; the next: --offset %d\n", len(doc.Runs), display.Counted(doc.Total, eventlog.MaxCounted, "run"), shown)
+			} else if doc.Total == 0 && query != "" {
+				a.stderr.Printf("no run matches: %s\n", query)
+			}
+		})
+		if found.More && query != "" {
+			a.stderr.Printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
+		}
+		if note := found.Note(); note != "" {
+			a.stderr.Printf("%s\n", note)
+		}
+		if found.Unread > 0 {
+			a.stderr.Printf("%s could not be read: starling-host validate\n", display.Plural(found.Unread, "run"))
+		}
+		return err
 	}, a.outputFlag)
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if f.limit < 1 || f.offset < 0 {
+		if limit < 1 || offset < 0 {
 			return usagef("", "--limit must be at least 1 and --offset at least 0")
 		}
 		return nil
@@ -45,8 +83,8 @@ func (a *app) runsCommand() *cobra.Command {
 		return completing(queryWords)(cmd, args[:min(len(args), 1)], toComplete)
 	}
 	cmd.Flags().BoolVar(&failed, "failed", false, "list only failed runs, as the word state:failed does")
-	cmd.Flags().IntVar(&f.limit, "limit", 50, "list at most `N` runs")
-	cmd.Flags().IntVar(&f.offset, "offset", 0, "leave out the `N` newest runs")
+	cmd.Flags().IntVar(&limit, "limit", 50, "list at most `N` runs")
+	cmd.Flags().IntVar(&offset, "offset", 0, "leave out the `N` newest runs")
 	return cmd
 }
 
@@ -85,54 +123,6 @@ func isQuery(arg string) bool {
 func queryWords(ctx context.Context, log database) []string {
 	found, _ := search.Find(ctx, log, search.Query{}, search.Options{Begun: true})
 	return found.Words()
-}
-
-func (a *app) runs(ctx context.Context, log database, f runsFlags) error {
-	now := time.Now()
-	q, err := search.Parse(f.query, now)
-	if wrong := (*search.Error)(nil); errors.As(err, &wrong) {
-		return usagef(wrong.Hint, "%v", err)
-	}
-	found, err := search.Find(ctx, log, q, search.Options{Limit: f.limit, Offset: f.offset, Begun: true})
-	if err != nil {
-		return err
-	}
-	doc := view.Runs{Runs: []view.Run{}, Reasons: found.Reasons, Total: found.Total, Limit: min(f.limit, eventlog.MaxPageLimit), Offset: f.offset, More: found.More && f.query != "", Partly: found.Partly}
-	var open []string
-	for _, run := range found.Runs {
-		line := view.Run{Run: run}
-		line.Map(func(text string) string { return display.Shorten(text, maxGoalOfARun) })
-		doc.Runs = append(doc.Runs, line)
-		doc.Totals.Add(run.RunSummary)
-		if line.Status == eventlog.StatusOpen {
-			open = append(open, run.RunID)
-		}
-	}
-	jobs, err := serve.JobsOf(ctx, log, open...)
-	if err != nil {
-		return err
-	}
-	for i, run := range doc.Runs {
-		doc.Runs[i].Job = jobs[run.RunID]
-	}
-	err = a.emit(doc, func() {
-		doc.Print(a.stdout, now)
-		if shown := f.offset + len(doc.Runs); shown < doc.Total {
-			a.stderr.Printf("%d of %s; the next: --offset %d\n", len(doc.Runs), display.Counted(doc.Total, eventlog.MaxCounted, "run"), shown)
-		} else if doc.Total == 0 && f.query != "" {
-			a.stderr.Printf("no run matches: %s\n", f.query)
-		}
-	})
-	if found.More && f.query != "" {
-		a.stderr.Printf("only the newest %d runs were searched; for older ones: until:%s\n", found.Searched, found.Oldest.UTC().Format(time.RFC3339))
-	}
-	if note := found.Note(); note != "" {
-		a.stderr.Printf("%s\n", note)
-	}
-	if found.Unread > 0 {
-		a.stderr.Printf("%s could not be read: starling-host validate\n", display.Plural(found.Unread, "run"))
-	}
-	return err
 }
 
 // The shown part of a goal in a document, in characters.
