@@ -102,16 +102,12 @@ func withBearer(r *http.Request, token string) *http.Request {
 }
 
 func (s *Server) setSession(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
+	// The connection is encrypted here, or at a proxy whose address is one of the origins.
+	encrypted := r.TLS != nil || slices.ContainsFunc(s.origins, func(o url.URL) bool { return o.Scheme == "https" && strings.EqualFold(r.Host, o.Host) })
 	http.SetCookie(w, &http.Cookie{
 		Name: sessionName(r), Value: value, Path: s.path(), MaxAge: maxAge,
-		HttpOnly: true, Secure: s.encrypted(r), SameSite: http.SameSiteStrictMode,
+		HttpOnly: true, Secure: encrypted, SameSite: http.SameSiteStrictMode,
 	})
-}
-
-// encrypted reports whether the browser's connection is encrypted: here, or at a proxy
-// whose address is one of the origins.
-func (s *Server) encrypted(r *http.Request) bool {
-	return r.TLS != nil || slices.ContainsFunc(s.origins, func(o url.URL) bool { return o.Scheme == "https" && strings.EqualFold(r.Host, o.Host) })
 }
 
 // signInPage is the form.

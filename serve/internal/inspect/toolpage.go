@@ -268,7 +268,10 @@ func newPlot(name string, calls []useOfTool, versions []*tally, of func(useOfToo
 			values = append(values, of(c))
 		}
 		slices.Sort(values)
-		return quantile(values, .5), quantile(values, .9), values[len(values)-1], values
+		quantile := func(q float64) float64 { // the smallest value that a share of them does not exceed
+			return values[max(int(math.Ceil(q*float64(len(values))))-1, 0)]
+		}
+		return quantile(.5), quantile(.9), values[len(values)-1], values
 	}
 	p50, p90, high, values := figures(calls)
 	low := values[0]
@@ -316,11 +319,6 @@ func newPlot(name string, calls []useOfTool, versions []*tally, of func(useOfToo
 		}
 	}
 	return p
-}
-
-// quantile returns the smallest of sorted values that a share of them does not exceed.
-func quantile(values []float64, q float64) float64 {
-	return values[max(int(math.Ceil(q*float64(len(values))))-1, 0)]
 }
 
 // changePage shows what another version of a tool would have changed.

@@ -201,15 +201,14 @@ func (p *pending) enter(ctx context.Context, k pendingKey) (_ context.Context, l
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.of[k] = append(p.of[k], &cancel)
-	return ctx, func() { p.leave(k, &cancel); cancel(nil) }
-}
-
-func (p *pending) leave(k pendingKey, cancel *context.CancelCauseFunc) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.of[k] = slices.DeleteFunc(p.of[k], func(c *context.CancelCauseFunc) bool { return c == cancel })
-	if len(p.of[k]) == 0 {
-		delete(p.of, k)
+	return ctx, func() {
+		defer cancel(nil)
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.of[k] = slices.DeleteFunc(p.of[k], func(c *context.CancelCauseFunc) bool { return c == &cancel })
+		if len(p.of[k]) == 0 {
+			delete(p.of, k)
+		}
 	}
 }
 
@@ -241,7 +240,12 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *j
 		r = r.WithContext(context.WithValue(ctx, ticketKey{}, key.ticket()))
 	default:
 		if id, ok := cancelledID(asked); ok {
-			h.cancel(r.Context(), v, keyOf(v, r, id))
+			key := keyOf(v, r, id)
+			if ticket := key.ticket(); !h.pending.cancel(key) && ticket != "" && v.Tools != nil { // another process may serve it
+				if err := v.Tools.Cancel(r.Context(), ticket); err != nil {
+					h.options.Logger.WarnContext(r.Context(), "mcpsrv: call not cancelled", "error", err)
+				}
+			}
 		}
 	}
 	out := &answer{ResponseWriter: w, asked: r.Context()}
@@ -249,17 +253,6 @@ func (h *handler) serve(w http.ResponseWriter, r *http.Request, v View, asked *j
 	if !out.begun && out.cancelled() {
 		w.Header().Del("Content-Type")
 		w.WriteHeader(http.StatusAccepted)
-	}
-}
-
-// cancel ends a request, wherever it is served.
-func (h *handler) cancel(ctx context.Context, v View, k pendingKey) {
-	ticket := k.ticket()
-	if h.pending.cancel(k) || ticket == "" || v.Tools == nil {
-		return
-	}
-	if err := v.Tools.Cancel(ctx, ticket); err != nil {
-		h.options.Logger.WarnContext(ctx, "mcpsrv: call not cancelled", "error", err)
 	}
 }
 

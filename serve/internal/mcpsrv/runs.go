@@ -223,7 +223,7 @@ func getEvent(ctx context.Context, v eventview.View, in getEventArgs) (eventInfo
 	return newEventInfo(ev, maxEvent), nil
 }
 
-type validateArgs struct {
+type oneRunArgs struct {
 	RunID string `json:"run_id" jsonschema:"minLength=1"`
 }
 
@@ -240,7 +240,7 @@ type validity struct {
 	MerkleRoot string `json:"merkle_root,omitempty"`
 }
 
-func validateRun(ctx context.Context, v eventview.View, in validateArgs) (validity, error) {
+func validateRun(ctx context.Context, v eventview.View, in oneRunArgs) (validity, error) {
 	report, err := v.Check(ctx, in.RunID)
 	var corrupt *eventlog.CorruptError
 	switch {
@@ -262,10 +262,6 @@ const (
 	maxCalls      = 100
 	maxRequests   = 20 // of one call
 )
-
-type summaryArgs struct {
-	RunID string `json:"run_id" jsonschema:"minLength=1"`
-}
 
 // summary is the result of summarize_run.
 type summary struct {
@@ -291,7 +287,7 @@ type callInfo struct {
 	WaitMs   float64  `json:"wait_ms,omitempty"`       // after it, before the next attempt
 }
 
-func summarizeRun(ctx context.Context, v eventview.View, in summaryArgs) (summary, error) {
+func summarizeRun(ctx context.Context, v eventview.View, in oneRunArgs) (summary, error) {
 	run, err := v.Run(ctx, in.RunID)
 	if err != nil {
 		return summary{}, err

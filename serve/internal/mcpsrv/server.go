@@ -199,10 +199,6 @@ func (o Options) normal() Options {
 // maxListed is the number of tools in one page of a list: clients that read one page see all.
 const maxListed = 1 << 20
 
-// ownersOnly keeps responses out of caches shared by several clients: each client has its own list.
-// By default the protocol treats them as public.
-func ownersOnly(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" }
-
 // newServer makes the server of one client's view, and returns the tools that it presents.
 func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, error) {
 	capabilities := &mcp.ServerCapabilities{Tools: &mcp.ToolCapabilities{ListChanged: v.mirror != nil}}
@@ -213,8 +209,9 @@ func newServer(ctx context.Context, v View, o Options) (*mcp.Server, []Tool, err
 	options := &mcp.ServerOptions{
 		Capabilities: capabilities,
 		Instructions: instructions(v),
-		SetCacheable: ownersOnly,
 		PageSize:     maxListed,
+		// Each client has its own list; by default the protocol lets several share a cache.
+		SetCacheable: func(_ context.Context, _ mcp.Request, c *mcp.Cacheable) { c.CacheScope = "private" },
 	}
 	if v.session != "" {
 		options.GetSessionID = func() string { return v.session }

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -327,20 +328,17 @@ func checkTool(t Tool) error {
 	return nil
 }
 
+var toolName = lazy.Regexp(`^[a-zA-Z0-9_.-]+$`)
+
 // CheckName returns why a tool cannot have a name, or nil.
 func CheckName(name string) error {
 	switch {
-	case name == "" || len(name) > maxToolName || strings.ContainsFunc(name, func(r rune) bool { return !inName(r) }):
+	case len(name) > maxToolName || !toolName().MatchString(name):
 		return fmt.Errorf("its name is not one of at most %d letters, digits, '_', '-' and '.'", maxToolName)
 	case slices.Contains(reserved(), name):
 		return errors.New("its name is that of a tool over the log")
 	}
 	return nil
-}
-
-// inName reports whether the protocol lets a tool's name contain r.
-func inName(r rune) bool {
-	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-.", r)
 }
 
 // arguments returns the client's arguments, or an empty object.
