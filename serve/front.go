@@ -127,23 +127,20 @@ func (t tools) Cancel(ctx context.Context, ticket string) error {
 
 // refused returns the error to an MCP client for one of the daemon.
 func refused(err error) error {
-	if p, ok := errors.AsType[*daemon.Problem](err); ok {
-		return fmt.Errorf("%w: %s", reasonOf(p), cmp.Or(p.Detail, p.Title))
+	p, ok := errors.AsType[*daemon.Problem](err)
+	if !ok {
+		return err
 	}
-	return err
-}
-
-// reasonOf returns the error for a problem to an MCP client.
-func reasonOf(p *daemon.Problem) error {
+	reason := mcpsrv.ErrRefused
 	switch p.Status {
 	case http.StatusNotFound:
-		return mcpsrv.ErrNoTool
+		reason = mcpsrv.ErrNoTool
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		return mcpsrv.ErrBusy
+		reason = mcpsrv.ErrBusy
 	case http.StatusGone, http.StatusUnauthorized:
-		return mcpsrv.ErrLost
+		reason = mcpsrv.ErrLost
 	case http.StatusInternalServerError:
-		return errors.New("the host has failed")
+		reason = errors.New("the host has failed")
 	}
-	return mcpsrv.ErrRefused
+	return fmt.Errorf("%w: %s", reason, cmp.Or(p.Detail, p.Title))
 }

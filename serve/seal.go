@@ -62,11 +62,10 @@ func (s *sealing) signSoon() {
 
 // keep signs until ctx ends.
 func (s *sealing) keep(ctx context.Context) {
-	tick := time.NewTicker(s.every)
-	defer tick.Stop()
+	tick := time.Tick(s.every)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-s.due:
 		case <-ctx.Done():
 			return

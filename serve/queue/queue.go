@@ -394,11 +394,10 @@ func (c *serverClock) ask(ctx context.Context) error {
 // keep reads the server's time every so often until ctx ends. While the server does
 // not answer, the last reading holds.
 func (c *serverClock) keep(ctx context.Context, every time.Duration) {
-	tick := time.NewTicker(every)
-	defer tick.Stop()
+	tick := time.Tick(every)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			limited, cancel := context.WithTimeout(ctx, every)
 			_ = c.ask(limited)
 			cancel()

@@ -220,16 +220,14 @@ func (c *accountCache) keep(id string, k *snapshot) {
 			c.timer.Stop()
 		}
 		c.of, c.size, added = map[string]*snapshot{}, 0, k.size
-		c.timer = time.AfterFunc(cachedFor, c.clear)
+		c.timer = time.AfterFunc(cachedFor, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.of, c.size = nil, 0
+		})
 	}
 	c.of[id] = k
 	c.size += added
-}
-
-func (c *accountCache) clear() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.of, c.size = nil, 0
 }
 
 // Directory has the limits of all tenants in memory for the queue, which asks inside
@@ -256,11 +254,10 @@ func NewDirectory(ctx context.Context, store *tenant.Store, defaults tenant.Limi
 // Keep reads the tenants periodically until ctx ends. While the database does not answer, the last
 // result stays valid.
 func (d *Directory) Keep(ctx context.Context) {
-	tick := time.NewTicker(refresh)
-	defer tick.Stop()
+	tick := time.Tick(refresh)
 	for {
 		select {
-		case <-tick.C:
+		case <-tick:
 			if err := d.read(ctx); err != nil && ctx.Err() == nil {
 				d.logger.Warn("tenants not read", "error", err.Error())
 			}

@@ -130,7 +130,11 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		d.drain(listening)
 		d.shutdown(server)
 	})
-	err := server.Serve(d.secured(limitedListener{l, conns}))
+	l = limitedListener{l, conns}
+	if d.config.TLS != nil { // net/http recognizes an encrypted connection by its type, and so does the web view for its cookies
+		l = tls.NewListener(l, d.config.TLS)
+	}
+	err := server.Serve(l)
 	if errors.Is(err, http.ErrServerClosed) {
 		err = nil
 	}
@@ -139,16 +143,6 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 	wg.Wait()
 	d.logger.Info("stopped")
 	return errors.Join(err, worked)
-}
-
-// secured encrypts the connections of a listener if TLS is configured. It is the outermost
-// listener, because net/http recognizes an encrypted connection by its type, and so does the web
-// view for its cookies.
-func (d *Daemon) secured(l net.Listener) net.Listener {
-	if d.config.TLS == nil {
-		return l
-	}
-	return tls.NewListener(l, d.config.TLS)
 }
 
 // drain goes on answering for a while, as long as clients can connect. A load balancer that

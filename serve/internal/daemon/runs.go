@@ -408,21 +408,16 @@ func (d *Daemon) replayRun(r *request) (doc agent.ReplayDocument, err error) {
 		doc.Verdict, doc.Error = agent.Invalid, corrupt.Error()
 		return doc, nil
 	}
-	return doc, notReplayed(err)
-}
-
-// notReplayed returns the response for a run that cannot be executed.
-func notReplayed(err error) error {
 	if e, ok := errors.AsType[*guest.RecordedError](err); ok {
-		return notReplayable.because("%s", e.Reason)
+		return doc, notReplayable.because("%s", e.Reason)
 	}
 	if e, ok := errors.AsType[*agent.UnsupportedError](err); ok {
-		return notReplayable.because("%s", e.Reason)
+		return doc, notReplayable.because("%s", e.Reason)
 	}
 	if errors.Is(err, eventlog.ErrModuleNotFound) {
-		return notReplayable.because("its module is not in the log")
+		return doc, notReplayable.because("its module is not in the log")
 	}
-	return err
+	return doc, err
 }
 
 // execute is the Executor of a tenant's view. The modules are executed where those of tenants are

@@ -102,7 +102,11 @@ func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSumma
 // sendAll sends the events with numbers above after, and the states beside them. Its error is the
 // reason why the stream ends before the run.
 func (d *Daemon) sendAll(ctx context.Context, r *request, s *web.Stream, run eventlog.RunSummary, events <-chan event.Event, after uint64) error {
-	status := d.runStatus(ctx, r, run)
+	doc := &eventview.RunDocument{Document: span.Summarize(run)}
+	if err := d.place(ctx, r.tenant.ID, doc); err != nil { // the client gets the events all the same
+		d.logger.WarnContext(ctx, "a run's place is not known", "run_id", fullID(r.tenant.ID, run.RunID), "error", err.Error())
+	}
+	status := statusDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position, Job: doc.Job}
 	if status.Waiting || status.Job != nil && status.Job.State == queue.Sleeping {
 		s.Send("event: status\n", status)
 	}
@@ -170,16 +174,6 @@ type statusDocument struct {
 	Position int    `json:"position,omitempty"` // as in eventview.RunDocument
 
 	Job *queue.Progress `json:"job,omitempty"`
-}
-
-// runStatus returns the status of a run. A missing queue position is not an error: the
-// client gets the events all the same.
-func (d *Daemon) runStatus(ctx context.Context, r *request, run eventlog.RunSummary) statusDocument {
-	doc := &eventview.RunDocument{Document: span.Summarize(run)}
-	if err := d.place(ctx, r.tenant.ID, doc); err != nil {
-		d.logger.WarnContext(ctx, "a run's place is not known", "run_id", fullID(r.tenant.ID, run.RunID), "error", err.Error())
-	}
-	return statusDocument{RunID: doc.RunID, Status: doc.Status, Waiting: doc.Waiting, Position: doc.Position, Job: doc.Job}
 }
 
 // brokenOff returns the reason why a run that has not ended has no more events.

@@ -17,8 +17,7 @@ const collectEvery = 20 * time.Minute
 
 // upkeep removes old runs and unused modules from time to time, until ctx ends.
 func (d *Daemon) upkeep(ctx context.Context) {
-	tick := time.NewTicker(min(d.config.Retention.Every, collectEvery))
-	defer tick.Stop()
+	tick := time.Tick(min(d.config.Retention.Every, collectEvery))
 	for pruned := (time.Time{}); ; {
 		if d.config.Retention.OlderThan > 0 && time.Since(pruned) >= d.config.Retention.Every {
 			pruned = time.Now()
@@ -32,7 +31,7 @@ func (d *Daemon) upkeep(ctx context.Context) {
 			d.logger.Warn("cannot remove unused modules", "error", err.Error())
 		}
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}
@@ -140,8 +139,7 @@ func (s *diskSpace) need(bytes int64, refused level) error {
 
 // watch logs when the disk gets full, and when it has room again, until ctx ends.
 func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
-	tick := time.NewTicker(5 * time.Second)
-	defer tick.Stop()
+	tick := time.Tick(5 * time.Second)
 	refused := map[level]string{spaceLow: "modules", spaceShort: "modules and runs", spaceFull: "everything that writes"}
 	for last := spaceOK; ; {
 		now, room := s.look(0)
@@ -153,7 +151,7 @@ func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
 		}
 		last = now
 		select {
-		case <-tick.C:
+		case <-tick:
 		case <-ctx.Done():
 			return
 		}

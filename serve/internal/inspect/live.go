@@ -46,8 +46,7 @@ func follow(look func(*http.Request, eventview.View) (mark string, err error)) p
 		}
 		out, beat := web.NewStream(w, writeTimeout), time.Now()
 		out.Write(": following\n\n")
-		ticker := time.NewTicker(lookEvery)
-		defer ticker.Stop()
+		ticker := time.Tick(lookEvery)
 		for out.Err == nil {
 			if mark != last {
 				last, beat = mark, time.Now()
@@ -63,7 +62,7 @@ func follow(look func(*http.Request, eventview.View) (mark string, err error)) p
 			select {
 			case <-r.Context().Done():
 				return nil
-			case <-ticker.C:
+			case <-ticker:
 			}
 			if mark, err = look(r, v); err != nil && err != io.EOF {
 				return nil

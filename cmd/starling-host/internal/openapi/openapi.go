@@ -389,23 +389,18 @@ func isPrivate(host string) bool {
 // oneHost keeps the operations of the host that has most of them: it alone gets the secrets. The
 // document could name any other host for one operation.
 func (d *document) oneHost() {
+	if len(d.operations) == 0 {
+		return
+	}
 	count := map[string]int{}
 	origin := func(op *operation) string {
 		u, _ := url.Parse(op.Server)
 		return u.Scheme + "://" + u.Host
 	}
-	chosen := ""
 	for _, op := range d.operations {
-		if at := origin(op); count[at] == 0 && chosen == "" {
-			chosen = at
-		}
 		count[origin(op)]++
 	}
-	for _, op := range d.operations {
-		if at := origin(op); count[at] > count[chosen] {
-			chosen = at
-		}
-	}
+	chosen := origin(slices.MaxFunc(d.operations, func(a, b *operation) int { return count[origin(a)] - count[origin(b)] }))
 	var notes []string
 	for _, op := range d.operations {
 		if at := origin(op); at != chosen && count[at] > 0 {
