@@ -62,22 +62,23 @@ func ParseAddress(text string) (Address, error) {
 	if at, err := netip.ParseAddrPort(text); err == nil {
 		return Address{Network: "tcp", Address: at.String()}, nil
 	}
-	if port, ok := strings.CutPrefix(text, "localhost:"); ok && isPort(port) {
-		return Address{Network: "tcp", Address: text}, nil
+	if port, ok := strings.CutPrefix(text, "localhost:"); ok {
+		if _, err := netip.ParseAddrPort("127.0.0.1:" + port); err == nil {
+			return Address{Network: "tcp", Address: text}, nil
+		}
 	}
 	return Address{}, fmt.Errorf("%q is not an address such as 127.0.0.1:8300 or unix:/run/starling.sock", text)
-}
-
-func isPort(text string) bool {
-	_, err := netip.ParseAddrPort("127.0.0.1:" + text)
-	return err == nil
 }
 
 // Listen listens at the address. It first removes a stale socket on which nothing answers,
 // but no other file.
 func (a Address) Listen() (net.Listener, error) {
 	if a.Network != "unix" {
-		return net.Listen(a.family(), a.Address)
+		network := a.Network
+		if at, err := netip.ParseAddrPort(a.Address); err == nil && at.Addr().Unmap().Is4() {
+			network = "tcp4" // 0.0.0.0 means IPv4 only, but with "tcp" package net would add IPv6
+		}
+		return net.Listen(network, a.Address)
 	}
 	if err := a.removeSocket(); err != nil {
 		return nil, err
@@ -109,15 +110,6 @@ func (a Address) check() error {
 
 // longestSocket is the longest path of a socket in bytes, without the final zero.
 const longestSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
-
-// family returns the network for net.Listen: 0.0.0.0 means IPv4 only, but with "tcp"
-// package net would add IPv6.
-func (a Address) family() string {
-	if at, err := netip.ParseAddrPort(a.Address); err == nil && at.Addr().Unmap().Is4() {
-		return "tcp4"
-	}
-	return a.Network
-}
 
 func (a Address) removeSocket() error {
 	info, err := os.Lstat(a.Address)

@@ -256,10 +256,11 @@ func (l *session) listed(s *peer) error {
 		return nil
 	}
 	stamp := guest.Stamp(s.pins.Path)
-	known, err := s.pins.pinnedTools(s.Server)
+	all, err := s.pins.read()
 	if err != nil {
 		return err
 	}
+	known := all.Servers[s.identity()] // nil for a new server
 	added, leftOut := &module{ref: "the server " + s.Name}, map[string]string{}
 	for _, r := range connected.Refused() {
 		leftOut[r.Tool] = starling.PlainError(r.Why)

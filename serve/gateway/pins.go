@@ -73,12 +73,6 @@ func (s Server) identity() string {
 	return canon.Sum(doc).String()
 }
 
-// pinnedTools returns the accepted tools of a server, or nil if it is new.
-func (p Pins) pinnedTools(s Server) (pinned, error) {
-	all, err := p.read()
-	return all.Servers[s.identity()], err
-}
-
 func (p Pins) read() (pinsFile, error) {
 	all := pinsFile{Servers: map[string]pinned{}, Seen: map[string]seen{}}
 	doc, err := keyfile.ReadFile(p.Path, keyfile.MaxBytes)

@@ -183,7 +183,8 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	}
 	if l.code != nil {
 		others := l.callable()
-		told := mcpsrv.ToolOf(l.code.Describe(), l.closed())
+		reaches := slices.ContainsFunc(l.current(), func(m *module) bool { return !m.closed })
+		told := mcpsrv.ToolOf(l.code.Describe(), !reaches)
 		told.Idempotent, told.Declarations = told.Closed, tool.Declarations(l.inCode, others...)
 		list = append(list, told)
 		if len(others) > tool.MaxDeclared {
@@ -205,11 +206,6 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 		}
 	}
 	return append(list, slices.DeleteFunc(slices.Clone(l.recording.shown), func(t mcpsrv.Tool) bool { return l.has(t.Name) })...), nil
-}
-
-// closed reports whether no tool can reach the network.
-func (l *session) closed() bool {
-	return !slices.ContainsFunc(l.current(), func(m *module) bool { return !m.closed })
 }
 
 // callable returns the tools that programs may call.
@@ -390,8 +386,7 @@ func (l *session) Watch(ctx context.Context, changed func(), notice func(text st
 	l.mu.RLock()
 	seen := l.reloads
 	l.mu.RUnlock()
-	ticker := time.NewTicker(watchTime)
-	defer ticker.Stop()
+	ticker := time.Tick(watchTime)
 	for {
 		select {
 		case <-ctx.Done():
@@ -402,7 +397,7 @@ func (l *session) Watch(ctx context.Context, changed func(), notice func(text st
 		case <-l.changed:
 			changed()
 			continue
-		case <-ticker.C:
+		case <-ticker:
 		}
 		l.reload(ctx)
 		l.review()

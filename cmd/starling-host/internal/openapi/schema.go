@@ -130,7 +130,7 @@ func (t *translator) schema(n *config.Node, depth int, above []*config.Node) map
 			depth = 0
 		}
 		out = t.schema(target, depth, append(slices.Clip(above), target))
-	} else if t.multipart && isBinary(n) {
+	} else if t.multipart && (text(n.At("format")) == "binary" || n.At("contentMediaType") != nil && n.At("contentEncoding") == nil) { // bytes in 3.0 or 3.1
 		return fileSchema(plain(n.At("description"), maxInnerNote))
 	} else {
 		t.scalars(out, n)
@@ -279,11 +279,6 @@ func orNull(schema map[string]any) map[string]any {
 		schema["enum"] = append(values, nil)
 	}
 	return schema
-}
-
-// isBinary reports whether a schema describes bytes, in 3.0 or 3.1.
-func isBinary(n *config.Node) bool {
-	return text(n.At("format")) == "binary" || n.At("contentMediaType") != nil && n.At("contentEncoding") == nil
 }
 
 // fileSchema describes a file in the input.

@@ -36,7 +36,10 @@ func (d *document) files() map[string][]byte {
 	server := slices.MaxFunc(slices.Sorted(maps.Keys(count)), func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 	files := map[string][]byte{"client.py": clientPy, "policy.yaml": d.policy()}
 	run := "'INPUT' --tool " + d.operations[0].Name
-	if i := slices.IndexFunc(d.operations, (*operation).isSimple); i >= 0 {
+	readsAlone := func(op *operation) bool { // reads something, and needs no input
+		return op.Method == "GET" && !slices.ContainsFunc(op.properties, func(p property) bool { return p.required })
+	}
+	if i := slices.IndexFunc(d.operations, readsAlone); i >= 0 {
 		op := d.operations[i]
 		run = "'{}' --tool " + op.Name
 		files["cases/"+strings.ReplaceAll(op.Name, "_", "-")+".txtar"] = op.testCase()
@@ -132,11 +135,6 @@ func (d *document) readme(run string) []byte {
 	}
 	return []byte(strings.NewReplacer("TOOL", d.tool, "COUNT", display.Plural(len(d.operations), "operation"), "TITLE", quotedText(d.title),
 		"SECRETS", strings.Join(slices.Sorted(maps.Keys(secrets)), ""), "RUN", run, "NOTES\n", text).Replace(readme))
-}
-
-// isSimple reports whether an operation reads something, and needs no input.
-func (op *operation) isSimple() bool {
-	return op.Method == "GET" && !slices.ContainsFunc(op.properties, func(p property) bool { return p.required })
 }
 
 // testCase returns a case for a simple operation.

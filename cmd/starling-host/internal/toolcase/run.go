@@ -46,7 +46,7 @@ func (c *Case) Run(ctx context.Context, t Trial) (Verdict, error) {
 		return v, nil
 	}
 	a := &answers{left: c.Effects}
-	run, failure, err := t.Call(a.answering(ctx), c.Tool, c.Input, a.others())
+	run, failure, err := t.Call(step.WithAnswers(ctx, a.answer), c.Tool, c.Input, a.others())
 	if run != nil {
 		v.Fuel, v.Effects = run.Meter.Fuel, run.Meter.Effects
 	}
@@ -105,11 +105,6 @@ type answers struct {
 	left  []Effect
 	took  time.Duration // by the last call of another tool
 	wrong *Problem      // the first call of another tool that was not answered
-}
-
-// answering returns a context in which the answers are those to the effects of a call.
-func (a *answers) answering(ctx context.Context) context.Context {
-	return step.WithAnswers(ctx, a.answer)
 }
 
 // take removes the next answer of a kind, or returns nil.

@@ -71,15 +71,10 @@ func (doc Runs) Print(w *terminal.Printer, now time.Time) {
 			if to != "" {
 				when += " to " + to
 			}
-			w.Printf("%5d  %s   %s\n", r.Runs, terminal.Bad.Of(reason(r, w.Width()-10-len(when))), when)
+			why, room := strings.TrimPrefix(r.Tool+": "+r.Text, ": "), max(w.Width()-10-len(when), 0) // none unless it is a terminal
+			w.Printf("%5d  %s   %s\n", r.Runs, terminal.Bad.Of(display.Shorten(display.Printable(why), cmp.Or(room, maxReason))), when)
 		}
 	}
-}
-
-// reason is a reason on a line, as long as there is room on a terminal.
-func reason(r search.Reason, room int) string {
-	text := strings.TrimPrefix(r.Tool+": "+r.Text, ": ")
-	return display.Shorten(display.Printable(text), cmp.Or(max(room, 0), maxReason))
 }
 
 // runsColumns are the columns of a page of runs.
