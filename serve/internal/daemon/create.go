@@ -132,7 +132,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	if err != nil {
 		return err
 	}
-	id, err := d.accept(ctx, r.tenant, q, by)
+	id, err := d.accept(ctx, r.tenant, q, by, false)
 	if err != nil {
 		return err
 	}
@@ -235,8 +235,8 @@ func (e *seenError) Error() string { return "daemon: the request was carried out
 // accept makes sure that the run will be executed, and returns its id. Unless the request has a key that
 // repeats, the caller has asked admits. If the process dies before the transaction, nothing has happened. If
 // the error is the database's, the run may have been accepted as well. The database and the loading of the
-// tool's module may take answerTime.
-func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (string, error) {
+// tool's module may take answerTime; a caller that waits for the end of the run waits for the module as well.
+func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once, waits bool) (string, error) {
 	limited, cancel := context.WithTimeout(ctx, d.answerTime)
 	defer cancel()
 	if by.repeats {
@@ -249,9 +249,17 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (
 		}
 	}
 	id := event.NewID()
-	job, first, modules, err := d.prepare(limited, a, q, fullID(a.ID, id))
+	loading := limited
+	if waits {
+		loading = ctx
+	}
+	job, first, modules, err := d.prepare(loading, a, q, fullID(a.ID, id))
 	if err != nil {
 		return "", err
+	}
+	if waits {
+		limited, cancel = context.WithTimeout(ctx, d.answerTime)
+		defer cancel()
 	}
 	share.Of(ctx).Rest()
 	var took time.Duration // to append, and not to commit with what others do
@@ -295,8 +303,8 @@ func (d *Daemon) accept(ctx context.Context, a Account, q runRequest, by once) (
 }
 
 // answerTime is how long the database may take to let a request in, and to accept or to cancel a run, for which
-// a module may have to be loaded first. Then the client gets 503, within ten seconds. It may try again: an idempotency key finds a run that was accepted
-// nevertheless.
+// a module may have to be loaded first. Then the client gets 503, within ten seconds. It may try again: an
+// idempotency key finds a run that was accepted nevertheless.
 const answerTime = 9 * time.Second
 
 // prepare returns the job of a run, the event that it begins with, both encrypted, and the modules that

@@ -270,6 +270,17 @@ func TestARequestDoesNotWaitForASlowModule(t *testing.T) {
 		})
 	}
 	<-g.asked
+	r := httptest.NewRequest("POST", "/mcp", nil)
+	r.Header.Set("Authorization", "Bearer "+w.keys["alice"])
+	account, err := w.daemon.Authenticate(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waited := make(chan error, 1)
+	go func() { // an assistant's call waits for the run, and so for the module
+		_, err := w.daemon.Call(t.Context(), account, "greet", []byte("{}"), "")
+		waited <- err
+	}()
 	late := time.AfterFunc(awaitTime, openGate)
 	slow.Wait()
 	select {
@@ -280,8 +291,16 @@ func TestARequestDoesNotWaitForASlowModule(t *testing.T) {
 	if !late.Stop() {
 		t.Error("the requests waited for the module")
 	}
+	select {
+	case err := <-waited:
+		t.Errorf("a call that waits has ended: %v", err)
+	default:
+	}
 	w.daemon.SetAnswerTime(time.Minute)
 	openGate()
+	if err := <-waited; err != nil {
+		t.Error(err)
+	}
 	if got := call(`{"input":{}}`); got.Code != http.StatusOK {
 		t.Errorf("once it is loaded: %d %s", got.Code, got.Body)
 	}

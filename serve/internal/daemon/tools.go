@@ -71,7 +71,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		return Outcome{}, err
 	}
 	defer leave()
-	id, err := d.Begin(ctx, a, name, input, ticket)
+	id, err := d.begin(ctx, a, name, input, ticket, true)
 	if err != nil {
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
@@ -90,6 +90,10 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 // Begin starts a run of one call of a tool, as Call does, and returns its id. With an error, too, the
 // run may be there.
 func (d *Daemon) Begin(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (id string, err error) {
+	return d.begin(ctx, a, name, input, ticket, false)
+}
+
+func (d *Daemon) begin(ctx context.Context, a Account, name string, input json.RawMessage, ticket string, waits bool) (id string, err error) {
 	doc, err := step.ParseInput(input, nil)
 	if err != nil {
 		return "", err
@@ -101,7 +105,7 @@ func (d *Daemon) Begin(ctx context.Context, a Account, name string, input json.R
 	if ticket != "" { // kept for as long as a client may wait
 		by = once{key: ticketKey(ticket), request: ticketRequest, lives: d.config.Requests.Wait + ticketSlack}
 	}
-	return d.accept(ctx, a, runRequest{Tool: name, callRequest: callRequest{Input: doc}}, by)
+	return d.accept(ctx, a, runRequest{Tool: name, callRequest: callRequest{Input: doc}}, by, waits)
 }
 
 // Outcome returns the state of a run of a call when it has ended, or after a time.
