@@ -91,7 +91,7 @@ func (s *sealedDatabase) seal(db *store.File) (seal.Result, string) {
 // verify returns what a verifier is told, as one text.
 func (s *sealedDatabase) verify(db *store.File, policy *seal.Policy, given ...[]byte) (seal.Report, string) {
 	s.t.Helper()
-	r, err := starling.Over(db, starling.Options{}).Verify(s.t.Context(), policy, given...)
+	r, err := starling.Over(db, starling.Options{}).Verify(s.t.Context(), policy, seal.Evidence{Checkpoints: given})
 	switch {
 	case err != nil:
 		s.t.Fatal(err)
