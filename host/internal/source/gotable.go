@@ -40,10 +40,9 @@ func (t *Table) readGo() bool {
 		if c.failed || count > uint64(len(t.module.Code)) {
 			continue
 		}
-		// The runtime's description of the module begins with the address of the table.
-		var address [8]byte
-		binary.LittleEndian.PutUint64(address[:], uint64(from))
-		if i := bytes.Index(memory, address[:]); i >= 0 {
+		// The runtime's description of the module begins with the addresses of the table and of the names.
+		begins := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, uint64(from)), uint64(from)+g.names)
+		if i := bytes.Index(memory, begins); i >= 0 {
 			g.functionData = at(memory, uint64(i)+40*8).uint(8)
 		}
 		// Bodies count from the first function, in steps of 1 since Go 1.26, before that of 1<<16.

@@ -1,6 +1,7 @@
 package source_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/sandbox"
+	module "github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -334,7 +336,7 @@ func (s *shop) outer(n int) string { w, t := where(), time.Now(); s.n += t.Secon
 func main() {
 	s := shop{1}
 	for i := range 3 {
-		if i == 2 {
+		if i == 2 && os.Getenv("[decoy!]") == "" {
 			fmt.Print(s.inlined(i))
 			os.Exit(0)
 		}
@@ -354,6 +356,21 @@ func main() {
 	wasm, err := os.ReadFile(filepath.Join(dir, "x.wasm"))
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Eight bytes of the program are the address of Go's table, as by chance.
+	m, err := module.Decode(budget(len(wasm)), wasm)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range m.Data {
+		if at := bytes.Index(m.Bytes(d.Pos, d.End), []byte{0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8}); at >= 0 {
+			address := binary.LittleEndian.AppendUint64(nil, uint64(uint32(d.Start.Value))+uint64(at))
+			if bytes.Count(wasm, []byte("[decoy!]")) != 1 {
+				t.Fatal("the text is not there once")
+			}
+			wasm = bytes.Replace(wasm, []byte("[decoy!]"), address, 1)
+			break
+		}
 	}
 	r, want, err := execute(t, wasm, sandbox.DefaultLimits())
 	if err != nil || strings.Count(want, "main.go:") != 3 {
