@@ -317,7 +317,7 @@ func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID str
 	if err != nil {
 		return job, first, nil, err
 	}
-	x, err := d.resolve(ctx, a, runID, o)
+	x, err := d.resolve(ctx, a, runID, o, d.takeInTime)
 	defer x.release()
 	if _, never := errors.AsType[*neverError](err); never {
 		err = notFound.plain()
@@ -461,8 +461,8 @@ func notAccepted(err error) error {
 }
 
 // resolve finds what executes an order in the account as it is now, and adds the module to the order. The
-// caller calls release. A [*neverError] means that no host can execute it any more.
-func (d *Daemon) resolve(ctx context.Context, a Account, runID string, o order) (acceptance, error) {
+// caller calls release. A [*neverError] means that no host can execute it any more. take gets the module.
+func (d *Daemon) resolve(ctx context.Context, a Account, runID string, o order, take takeFunc) (acceptance, error) {
 	x := acceptance{Account: a, order: o, runID: runID, release: func() {}}
 	x.rules = policy.NewRun(a.operator, a.snapshot.policy, secrets{d.config.Tenants, a.ID})
 	if o.Tool == "" { // its modules were loaded before the run was known
@@ -480,7 +480,7 @@ func (d *Daemon) resolve(ctx context.Context, a Account, runID string, o order) 
 	}
 	x.Module, x.Digest = m.Name, m.Digest.String()
 	share.Of(ctx).Rest() // another request may be loading it
-	module, release, err := d.take(ctx, moduleKey{a.ID, m.Name, m.Digest, m.Trusted, a.limits})
+	module, release, err := take(ctx, moduleKey{a.ID, m.Name, m.Digest, m.Trusted, a.limits})
 	if err != nil {
 		return x, err
 	}

@@ -175,7 +175,7 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 	if err != nil {
 		return nil, &neverError{"the variables cannot be read"}
 	}
-	x, err := d.resolve(ctx, a, l.RunID, o)
+	x, err := d.resolve(ctx, a, l.RunID, o, d.modules.Take)
 	if err == nil {
 		err = a.snapshot.unreadable
 	}

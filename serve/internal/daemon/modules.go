@@ -282,9 +282,12 @@ type moduleKey struct {
 	limits  sandbox.Limits // which are part of its code
 }
 
-// take returns a loaded module, and a function that releases it. If ctx ends before the module is loaded, the
-// caller gets an error, and the loading goes on: the next caller has the module sooner.
-func (d *Daemon) take(ctx context.Context, k moduleKey) (*guest.Module, func(), error) {
+// takeFunc returns a loaded module, and a function that releases it.
+type takeFunc func(context.Context, moduleKey) (*guest.Module, func(), error)
+
+// takeInTime is a [takeFunc] for a client that waits. If ctx ends before the module is loaded, the caller gets an
+// error, and the loading goes on while the daemon serves: the next caller has the module sooner.
+func (d *Daemon) takeInTime(ctx context.Context, k moduleKey) (*guest.Module, func(), error) {
 	type taken struct {
 		module  *guest.Module
 		release func()
@@ -292,7 +295,9 @@ func (d *Daemon) take(ctx context.Context, k moduleKey) (*guest.Module, func(), 
 	}
 	loaded := make(chan taken, 1)
 	d.loads.Go(func() {
-		module, release, err := d.modules.Take(context.WithoutCancel(ctx), k)
+		serving, stop := d.whileServing(context.WithoutCancel(ctx))
+		defer stop()
+		module, release, err := d.modules.Take(serving, k)
 		loaded <- taken{module, release, err}
 	})
 	select {
