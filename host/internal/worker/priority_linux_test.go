@@ -99,8 +99,11 @@ func TestProcessesOfLongCallsStartDemoted(t *testing.T) {
 	if _, err := m.Call(t.Context(), sandbox.Call{Tool: "tiny", Input: []byte("x")}, quiet{}); err != nil {
 		t.Fatal(err)
 	}
-	if p.calls != 1 || engine.take(m) != nil {
-		t.Errorf("the process made %d calls, and is kept after a short one", p.calls)
+	if kept := engine.take(m); kept != nil {
+		kept.end() // or the engine would wait for it
+		t.Errorf("a process is kept after a short call, and has made %d", kept.calls)
+	} else if p.calls != 1 {
+		t.Errorf("the process made %d calls", p.calls)
 	}
 	if p, err = m.start(t.Context()); err != nil {
 		t.Fatal(err)
