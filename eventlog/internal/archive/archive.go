@@ -30,7 +30,7 @@ func (e *Error) Error() string { return fmt.Sprintf("archive: line %d: %v", e.Li
 func (e *Error) Unwrap() []error { return []error{e.Err, eventlog.ErrLogCorrupt} }
 
 // Check reads a whole archive and checks that every line and every run is valid and that nothing is
-// missing. An [*Error] describes the first fault.
+// missing. An [*Error] describes the first fault. It also returns the runs in the archive.
 func Check(ctx context.Context, r io.Reader) (Report, Heads, error) { return read(ctx, r, nothing{}) }
 
 // visitor receives the content of an archive.

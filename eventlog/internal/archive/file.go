@@ -63,7 +63,7 @@ func WriteFile(ctx context.Context, log Log, path string, o eventlog.PruneOption
 	return written, heads, err
 }
 
-// ReadFile is [Check] of a file. It also returns the runs in it.
+// ReadFile is [Check] of a file.
 func ReadFile(ctx context.Context, path string) (Report, Heads, error) {
 	f, err := keyfile.Open(path)
 	if err != nil {

@@ -293,23 +293,24 @@ func (d *Daemon) takeInTime(ctx context.Context, k moduleKey) (*guest.Module, fu
 		release func()
 		err     error
 	}
-	loaded := make(chan taken, 1)
+	loaded := make(chan taken)
 	d.loads.Go(func() {
 		serving, stop := d.whileServing(context.WithoutCancel(ctx))
 		defer stop()
 		module, release, err := d.modules.Take(serving, k)
-		loaded <- taken{module, release, err}
+		select {
+		case loaded <- taken{module, release, err}:
+		case <-ctx.Done():
+			if err == nil {
+				release()
+			}
+		}
 	})
 	select {
 	case t := <-loaded:
 		return t.module, t.release, t.err
 	case <-ctx.Done():
 	}
-	d.loads.Go(func() {
-		if t := <-loaded; t.err == nil {
-			t.release()
-		}
-	})
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nil, nil, busy.because("the module %q is still being loaded", k.name).retry(2 * time.Second)
 	}
