@@ -64,10 +64,10 @@ const MaxBytes = 1000
 
 // Parse reads a query. Ages are counted back from now. An error is an [*Error].
 func Parse(text string, now time.Time) (q Query, err error) {
+	text = strings.ToValidUTF8(text, string(utf8.RuneError)) // which may be longer, and is what the bound is for
 	if len(text) > MaxBytes {
 		return q, &Error{MaxBytes, fmt.Sprintf("the query is longer than %d bytes", MaxBytes), "leave out some words"}
 	}
-	text = strings.ToValidUTF8(text, string(utf8.RuneError))
 	for at := 0; at < len(text); {
 		if r, n := utf8.DecodeRuneInString(text[at:]); strings.ContainsRune(" \t\r\n", r) {
 			at += n

@@ -187,6 +187,7 @@ func TestParseErrors(t *testing.T) {
 		"x -":                                  {3, "there is no word", "no route"},
 		"duration:>5":                          {1, `"5" is not an amount for duration`, "duration:>10s"},
 		strings.Repeat("x", search.MaxBytes+1): {search.MaxBytes, "longer than", "leave out"},
+		strings.Repeat("x\xff", 400):           {search.MaxBytes, "longer than", "leave out"},
 	} {
 		_, err := search.Parse(text, began)
 		var e *search.Error
