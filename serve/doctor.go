@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -511,9 +512,5 @@ func MissingTables(ctx context.Context, log store.Database) (missing []eventlog.
 
 // NamesOf joins the names of sets of tables.
 func NamesOf(sets []eventlog.TableSet) string {
-	names := make([]string, len(sets))
-	for i, set := range sets {
-		names[i] = set.Name
-	}
-	return strings.Join(names, ", ")
+	return strings.Join(lists.Map(sets, func(set eventlog.TableSet) string { return set.Name }), ", ")
 }

@@ -8,7 +8,9 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve/internal/daemon"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/inspect"
@@ -69,11 +71,7 @@ type tools struct {
 
 // List implements [mcpsrv.Tools].
 func (t tools) List(context.Context) ([]mcpsrv.Tool, error) {
-	var list []mcpsrv.Tool
-	for _, d := range t.account.Tools() {
-		list = append(list, mcpsrv.ToolOf(d, !t.account.Reaches(d.Name)))
-	}
-	return list, nil
+	return lists.Map(t.account.Tools(), func(d abi.ToolDescription) mcpsrv.Tool { return mcpsrv.ToolOf(d, !t.account.Reaches(d.Name)) }), nil
 }
 
 // Call implements [mcpsrv.Tools].

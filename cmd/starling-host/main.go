@@ -42,6 +42,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/agent"
 )
@@ -126,11 +127,7 @@ func withArguments(cmd *cobra.Command, hint string) string {
 func again(cmd *cobra.Command, flag string) string {
 	name, _, _ := strings.Cut(strings.TrimPrefix(flag, "--"), " ")
 	words := append(append([]string{cmd.CommandPath()}, givenFlags(cmd, name)...), flag)
-	args := slices.Clone(cmd.Flags().Args())
-	for i := range args {
-		args[i] = named(args[i])
-	}
-	return display.Command(strings.Join(words, " "), args...)
+	return display.Command(strings.Join(words, " "), lists.Map(cmd.Flags().Args(), named)...)
 }
 
 // givenFlags returns the flags of a command, as words for a shell, except the named one.
@@ -384,11 +381,7 @@ func knownSubcommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := cmd.CommandPath() + " --help"
-	var known []string
-	for _, sub := range cmd.Commands() {
-		known = append(known, sub.Name())
-	}
-	if near := display.Nearest(args[0], known); near != "" {
+	if near := display.Nearest(args[0], lists.Map(cmd.Commands(), (*cobra.Command).Name)); near != "" {
 		hint = "did you mean " + cmd.CommandPath() + " " + near
 	}
 	return usagef(hint, "unknown command %q", args[0])

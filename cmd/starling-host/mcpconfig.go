@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/hint"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve/gateway"
 )
 
@@ -133,10 +134,7 @@ func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map
 			}
 		}
 	})
-	for _, db := range dbs {
-		line = append(line, absolute(db))
-	}
-	return line, wrong
+	return append(line, lists.Map(dbs, absolute)...), wrong
 }
 
 // absolute makes a path absolute; the address of a database on a server is returned unchanged.

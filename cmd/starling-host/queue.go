@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/queue"
 )
@@ -144,10 +145,7 @@ func queueWords(words func(context.Context, *serve.Jobs) []string) cobra.Complet
 func jobWords(state queue.State) func(context.Context, *serve.Jobs) []string {
 	return func(ctx context.Context, q *serve.Jobs) (words []string) {
 		list, _ := q.List(ctx, queue.Filter{State: state})
-		for _, job := range list {
-			words = append(words, job.RunID+"\t"+string(job.State))
-		}
-		return words
+		return lists.Map(list, func(job queue.Status) string { return job.RunID + "\t" + string(job.State) })
 	}
 }
 

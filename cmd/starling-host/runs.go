@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/cmd/starling-host/internal/view"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/serve"
 )
@@ -90,11 +91,7 @@ func (a *app) runsCommand() *cobra.Command {
 
 // searchFields lists the fields of a query.
 func searchFields() string {
-	var lines []string
-	for _, field := range search.Fields {
-		lines = append(lines, fmt.Sprintf("  %-18s  %s", field.Example, field.Meaning))
-	}
-	return strings.Join(lines, "\n")
+	return strings.Join(lists.Map(search.Fields, func(f search.Field) string { return fmt.Sprintf("  %-18s  %s", f.Example, f.Meaning) }), "\n")
 }
 
 // excludedLast moves words of a query that exclude, such as -state:failed, behind "--": they are no flags.

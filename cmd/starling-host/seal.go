@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve"
 )
@@ -113,10 +114,7 @@ func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
 		}
 	}
 	c := sealed.Checkpoint
-	var refused []refusedDocument
-	for _, r := range sealed.Refused {
-		refused = append(refused, refusedDocument{r.RunID, starling.PlainError(r.Err)})
-	}
+	refused := lists.Map(sealed.Refused, func(r seal.Refusal) refusedDocument { return refusedDocument{r.RunID, starling.PlainError(r.Err)} })
 	doc := sealedDocument{c.Document(), sealed.New, sealed.VKey, string(sealed.Signed), sealed.Removed, sealed.Removals, refused}
 	return cmp.Or(a.emit(doc, func() { a.printSealed(doc, c, named(where)) }), unless(len(refused) == 0, exitInvalid))
 }

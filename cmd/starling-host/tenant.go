@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve"
 	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -225,11 +226,8 @@ func (a *app) listTenants(ctx context.Context, t tenants) error {
 			return err
 		}
 		one.Limits = one.Limits.Or(tenant.DefaultLimits())
-		line := tenantDocument{one, tenantState(one), []tenantKeyDocument{}}
-		for _, k := range keys {
-			line.Keys = append(line.Keys, tenantKeyDocument{k, k.Valid(now)})
-		}
-		doc.Tenants = append(doc.Tenants, line)
+		shown := lists.Map(keys, func(k tenant.APIKey) tenantKeyDocument { return tenantKeyDocument{k, k.Valid(now)} })
+		doc.Tenants = append(doc.Tenants, tenantDocument{one, tenantState(one), shown})
 	}
 	return a.emit(doc, func() {
 		var rows [][]string

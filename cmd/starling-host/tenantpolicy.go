@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -154,11 +155,9 @@ func (a *app) tenantModulesCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var rows [][]string
-		for _, m := range list {
-			rows = append(rows, []string{m.Name, strconv.FormatBool(m.Trusted), display.Size(uint64(m.Size)), display.Time(m.Uploaded), m.Digest.String()})
-		}
-		a.table(rows, "NAME", "TRUSTED", ">SIZE", "UPLOADED", "DIGEST")
+		a.table(lists.Map(list, func(m tenant.Module) []string {
+			return []string{m.Name, strconv.FormatBool(m.Trusted), display.Size(uint64(m.Size)), display.Time(m.Uploaded), m.Digest.String()}
+		}), "NAME", "TRUSTED", ">SIZE", "UPLOADED", "DIGEST")
 		return nil
 	})
 }

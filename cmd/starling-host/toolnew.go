@@ -25,6 +25,7 @@ import (
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -41,10 +42,7 @@ func (a *app) toolNewCommand() *cobra.Command {
 		}
 		return a.toolNew(cmd.Context(), args[0], lang, from, only, private)
 	})
-	var names []string
-	for _, l := range guestsdk.Languages() {
-		names = append(names, l.Name)
-	}
+	names := lists.Map(guestsdk.Languages(), func(l guestsdk.Language) string { return l.Name })
 	cmd.Flags().StringVar(&lang, "lang", "", "`LANGUAGE` of the tool: "+strings.Join(names, ", "))
 	cmd.Flags().StringVar(&from, "from", "", "OpenAPI document in `FILE`, JSON or YAML")
 	cmd.Flags().StringArrayVar(&only, "only", nil, "with --from, take only the operations of `WORD`: a tag, an operationId or a /path; may be repeated")

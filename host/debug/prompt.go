@@ -20,6 +20,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/terminal"
 )
 
@@ -116,10 +117,7 @@ func findCommand(word string) (command, error) {
 	case 1:
 		return found[0], nil
 	}
-	var names []string
-	for _, c := range found {
-		names = append(names, strings.Fields(c.name)[0])
-	}
+	names := lists.Map(found, func(c command) string { return strings.Fields(c.name)[0] })
 	return command{}, fmt.Errorf("%q may be %s", word, strings.Join(names, ", "))
 }
 

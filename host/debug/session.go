@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/agent"
@@ -310,10 +311,7 @@ func (s *Session) Memory(address, n uint32) []byte {
 func (s *Session) Frames() (frames []Frame) {
 	all := s.rec.Frames()
 	if s.interpreted() {
-		var locals [][]uint64
-		for _, f := range all {
-			locals = append(locals, f.Locals)
-		}
+		locals := lists.Map(all, func(f machine.Frame) []uint64 { return f.Locals })
 		for _, c := range s.table.Interpreted(s.memory(), locals...) {
 			frames = append(frames, Frame{Place: c.Place, Script: true, Own: s.lineID(c.Place) > 0, variables: c.Variables})
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -149,10 +150,7 @@ func (b *Binding) compile(n *config.Node) {
 	}
 	slices.SortFunc(b.audience, func(a, b egress.Rule) int { return strings.Compare(a.String(), b.String()) })
 	b.audience = slices.Compact(b.audience)
-	b.Audience = nil
-	for _, rule := range b.audience {
-		b.Audience = append(b.Audience, rule.String())
-	}
+	b.Audience = lists.Map(b.audience, egress.Rule.String)
 }
 
 // forHost reports whether the secret may be sent to the target of a request.

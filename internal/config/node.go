@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -128,11 +129,7 @@ func (n *Node) Text() (text string, ok bool) {
 func (n *Node) Value() any {
 	switch n.kind {
 	case List:
-		list := make([]any, len(n.items))
-		for i, item := range n.items {
-			list[i] = item.Value()
-		}
-		return list
+		return lists.Map(n.items, (*Node).Value)
 	case Map:
 		m := make(map[string]any, len(n.items))
 		for i, key := range n.keys {

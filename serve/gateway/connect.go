@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
 )
@@ -394,9 +395,7 @@ func (l *session) states() []ServerState {
 			state.State = "down"
 		}
 		if s.module != nil {
-			for _, t := range s.module.tools {
-				state.Tools = append(state.Tools, t.Name())
-			}
+			state.Tools = lists.Map(s.module.tools, (*starling.Tool).Name)
 		}
 		all = append(all, state)
 	}

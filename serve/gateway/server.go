@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
 
@@ -169,10 +170,7 @@ func (s Server) Absolute() (Server, error) {
 		return s, err
 	}
 	full := s
-	full.Command, full.Env = []string{program}, map[string]string{}
-	for _, word := range s.Command[1:] {
-		full.Command = append(full.Command, absoluteWord(word))
-	}
+	full.Command, full.Env = append([]string{program}, lists.Map(s.Command[1:], absoluteWord)...), map[string]string{}
 	for name, value := range s.Env {
 		full.Env[name] = absoluteWord(value)
 	}
@@ -195,10 +193,7 @@ func AbsoluteServer(text string) (string, error) {
 	for _, name := range slices.Sorted(maps.Keys(s.Env)) {
 		words = append(words, name+"="+display.ShellWord(s.Env[name]))
 	}
-	for _, word := range s.Command {
-		words = append(words, display.ShellWord(word))
-	}
-	return s.Name + "=" + strings.Join(words, " "), nil
+	return s.Name + "=" + strings.Join(append(words, lists.Map(s.Command, display.ShellWord)...), " "), nil
 }
 
 // absoluteWord makes a word, or the value of a flag, absolute if it looks like a path and

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
@@ -257,17 +258,15 @@ func (d *descriptors) node(t *valueType) uint32 {
 
 // description is what starling_describe returns.
 func (k *linker) description() []byte {
-	var d abi.Description
-	for _, t := range k.tools {
-		d.Tools = append(d.Tools, abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(k.schema(t.input))})
-	}
+	tools := lists.Map(k.tools, func(t *tool) abi.ToolDescription {
+		return abi.ToolDescription{Name: t.name, Description: t.doc, InputSchema: encode(k.schema(t.input))}
+	})
 	if len(k.actions) > 0 {
-		d.Tools = nil
-		for _, a := range k.actions {
-			d.Tools = append(d.Tools, abi.ToolDescription{Name: a.name(), Description: plain(a.Description), InputSchema: a.Schema, Effects: a.Hosts})
-		}
+		tools = lists.Map(k.actions, func(a Action) abi.ToolDescription {
+			return abi.ToolDescription{Name: a.name(), Description: plain(a.Description), InputSchema: a.Schema, Effects: a.Hosts}
+		})
 	}
-	return encode(d)
+	return encode(abi.Description{Tools: tools})
 }
 
 func encode(v any) []byte {
@@ -324,10 +323,7 @@ func (k *linker) schema(t *valueType) object {
 	case kindOption:
 		return object{"anyOf": []object{{"type": "null"}, k.schema(t.elem)}}
 	case kindTuple:
-		var items []object
-		for _, f := range t.items {
-			items = append(items, k.schema(f.t))
-		}
+		items := lists.Map(t.items, func(f field) object { return k.schema(f.t) })
 		return object{"type": "array", "prefixItems": items, "minItems": len(items), "maxItems": len(items)}
 	case kindRecord:
 		for _, f := range t.items {
@@ -345,10 +341,7 @@ func (k *linker) schema(t *valueType) object {
 		}
 		return k.members(properties, nil)
 	case kindEnum:
-		for _, f := range t.items {
-			required = append(required, k.text(f.name))
-		}
-		return object{"type": "string", "enum": required}
+		return object{"type": "string", "enum": lists.Map(t.items, func(f field) string { return k.text(f.name) })}
 	}
 	var cases []object
 	for _, f := range t.items {

@@ -9,6 +9,8 @@ import (
 	"math"
 	"slices"
 	"sort"
+
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Bounds of a recording. Beyond them it keeps half as many snapshots, twice as far apart, or ends
@@ -489,9 +491,5 @@ type Effect struct {
 
 // Effects lists the calls of the host that returned.
 func (r *Recording) Effects() []Effect {
-	all := make([]Effect, len(r.journal))
-	for i, e := range r.journal {
-		all[i] = Effect{e.at, e.fuel, r.m.code.Imports[r.m.code.funcs[e.fn].host].Name}
-	}
-	return all
+	return lists.Map(r.journal, func(e entry) Effect { return Effect{e.at, e.fuel, r.m.code.Imports[r.m.code.funcs[e.fn].host].Name} })
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
@@ -68,9 +69,7 @@ func Translate(ctx context.Context, b []byte, fuel string) (*Code, error) {
 		}
 		c.types = append(c.types, first[t.String()])
 	}
-	for _, im := range m.Imports {
-		c.Imports = append(c.Imports, Import{im.Module, im.Name, m.Types[im.Type]})
-	}
+	c.Imports = lists.Map(m.Imports, func(im wasm.Import) Import { return Import{im.Module, im.Name, m.Types[im.Type]} })
 	for i := range m.NumFuncs() {
 		c.declare(m, i)
 	}

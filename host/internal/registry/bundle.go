@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -59,11 +60,7 @@ func bundle(root, name string) (*bundled, error) {
 		Define:   map[string]string{"process.env.NODE_ENV": `"production"`, "global": "globalThis"},
 	})
 	if len(built.Errors) > 0 {
-		var all []string
-		for _, m := range built.Errors {
-			all = append(all, f.complaint(m))
-		}
-		return nil, fmt.Errorf("%s", strings.Join(all, "\n"))
+		return nil, errors.New(strings.Join(lists.Map(built.Errors, f.complaint), "\n"))
 	}
 	b := &bundled{Imports: f.imports()}
 	doors, err := json.Marshal(b.Imports)

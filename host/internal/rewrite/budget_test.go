@@ -11,9 +11,9 @@ import (
 	"github.com/starling-host/starling/internal/work"
 )
 
-// lists are modules of n small items of one kind, and how many of the budget's steps each item takes
+// crowds are modules of n small items of one kind, and how many of the budget's steps each item takes
 // at least.
-var lists = map[string]struct {
+var crowds = map[string]struct {
 	module func(n int) []byte
 	steps  int
 }{
@@ -51,7 +51,7 @@ func each[T any](n int, item T) []T {
 // than the module takes, refuses the module.
 func TestTheGateChargesEachItem(t *testing.T) {
 	const n = 4_000
-	for kind, list := range lists {
+	for kind, list := range crowds {
 		b := list.module(n)
 		all := work.New(t.Context(), work.ForSize(len(b)))
 		if _, err := Rewrite(all, b, DefaultLimits(), Options{}); err != nil {

@@ -3,6 +3,7 @@ package rewrite
 import (
 	"math"
 
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 )
@@ -109,11 +110,7 @@ func rewriteWith(budget *work.Budget, b []byte, l Limits, o Options, allowed loo
 // segments takes the data segments out of a module. They are active and in
 // bounds; the gate has seen to it.
 func segments(m *wasm.Module) []Segment {
-	all := make([]Segment, len(m.Data))
-	for i, d := range m.Data {
-		all[i] = Segment{Offset: uint32(d.Start.Value), Bytes: m.Bytes(d.Pos, d.End)}
-	}
-	return all
+	return lists.Map(m.Data, func(d wasm.Data) Segment { return Segment{Offset: uint32(d.Start.Value), Bytes: m.Bytes(d.Pos, d.End)} })
 }
 
 // Shell returns a rewritten module with bodies that only trap. All else is the

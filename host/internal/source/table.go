@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 
 	"github.com/starling-host/starling/host/internal/interp"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/internal/zstd"
@@ -247,10 +248,9 @@ func (t *Table) function(scope int32) int32 {
 // that has code of it. A line without code is that of the next one with code, which is returned as
 // well. The file may be the end of a path.
 func (t *Table) Addresses(file string, line int) (all []uint32, found int) {
-	wanted := make([]bool, len(t.files))
-	for i, f := range t.files {
-		wanted[i] = f == file || strings.HasSuffix(f, "/"+strings.TrimPrefix(path.Clean(file), "/"))
-	}
+	wanted := lists.Map(t.files, func(f string) bool {
+		return f == file || strings.HasSuffix(f, "/"+strings.TrimPrefix(path.Clean(file), "/"))
+	})
 	for _, r := range t.rows {
 		if r.file >= 0 && wanted[r.file] && r.breakable && int(r.line) >= line && (found == 0 || int(r.line) < found) {
 			found = int(r.line)

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -37,23 +38,14 @@ type owned struct {
 }
 
 func (o owned) document() moduleDocument {
-	doc := moduleDocument{
-		Name: o.Name, Digest: o.Digest.String(), Size: o.Size, Trusted: o.Trusted,
-		UploadedAt: o.Uploaded.UTC().Format(time.RFC3339Nano), Tools: []string{},
+	return moduleDocument{
+		Name: o.Name, Digest: o.Digest.String(), Size: o.Size, Trusted: o.Trusted, UploadedAt: o.Uploaded.UTC().Format(time.RFC3339Nano),
+		Tools: lists.Map(o.tools, func(t abi.ToolDescription) string { return t.Name }),
 	}
-	for _, t := range o.tools {
-		doc.Tools = append(doc.Tools, t.Name)
-	}
-	return doc
 }
 
 func (d *Daemon) listModules(r *request) (list[moduleDocument], error) {
-	all := r.tenant.snapshot.modules
-	page := list[moduleDocument]{Items: make([]moduleDocument, len(all))}
-	for i, m := range all {
-		page.Items[i] = m.document()
-	}
-	return page, nil
+	return list[moduleDocument]{Items: lists.Map(r.tenant.snapshot.modules, owned.document)}, nil
 }
 
 func (d *Daemon) getModule(r *request) (moduleDocument, error) {
@@ -241,11 +233,7 @@ func (d *Daemon) inspectModule(ctx context.Context, a Account, name string, wasm
 		return nil, refused(err)
 	}
 	defer m.Close(context.WithoutCancel(ctx))
-	var tools []abi.ToolDescription
-	for _, tool := range m.Tools() {
-		tools = append(tools, tool.Describe())
-	}
-	return tools, nil
+	return lists.Map(m.Tools(), (*guest.Tool).Describe), nil
 }
 
 // refused returns the response for a module that was refused.

@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -204,10 +205,7 @@ func (c *connectionLimits) allow(t tenant.Tenant) {
 // guarded returns an agent whose calls the policies of a run have to allow.
 func guarded(a *agent.Agent, run *policy.Run) *agent.Agent {
 	it := *a
-	it.Tools = slices.Clone(a.Tools)
-	for i, t := range it.Tools {
-		it.Tools[i] = run.Guard(t)
-	}
+	it.Tools = lists.Map(a.Tools, run.Guard)
 	return &it
 }
 

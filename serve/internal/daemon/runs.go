@@ -20,6 +20,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -60,11 +61,7 @@ func (d *Daemon) listRuns(r *request) (page list[eventview.RunDocument], err err
 	if err != nil {
 		return page, err
 	}
-	docs := make([]span.Document, len(runs))
-	for i, run := range runs {
-		docs[i] = span.Summarize(run)
-	}
-	return list[eventview.RunDocument]{Items: r.view.Describe(r.Context(), docs...), Next: next, Total: &total}, nil
+	return list[eventview.RunDocument]{Items: r.view.Describe(r.Context(), lists.Map(runs, span.Summarize)...), Next: next, Total: &total}, nil
 }
 
 // find returns the run of the tenant that a request names. It does not look up text that is not a

@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -50,10 +51,7 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 // jobStates returns the states of those of a tenant's runs that are in the queue, by their ids. It
 // leaves out the host and the text of the last error, which only the operator may see.
 func (d *Daemon) jobStates(ctx context.Context, tenantID string, ids ...string) (map[string]queue.Status, error) {
-	whole := make([]string, len(ids))
-	for i, id := range ids {
-		whole[i] = fullID(tenantID, id)
-	}
+	whole := lists.Map(ids, func(id string) string { return fullID(tenantID, id) })
 	jobs, err := d.config.Queue.Lookup(ctx, whole...)
 	found := make(map[string]queue.Status, len(jobs))
 	for i, id := range ids {

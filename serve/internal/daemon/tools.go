@@ -13,7 +13,9 @@ import (
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/step"
+	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/queue"
 )
@@ -194,13 +196,7 @@ type agentDocument struct {
 }
 
 func (d *Daemon) listAgents(*request) (list[agentDocument], error) {
-	page := list[agentDocument]{Items: []agentDocument{}}
-	for _, a := range d.config.Agents {
-		doc := agentDocument{Name: a.Name, Description: a.Description, Provider: a.Agent.Provider.Info().ID, Model: a.Agent.Config.Model, Tools: []string{}}
-		for _, t := range a.Agent.Tools {
-			doc.Tools = append(doc.Tools, t.Name())
-		}
-		page.Items = append(page.Items, doc)
-	}
-	return page, nil
+	return list[agentDocument]{Items: lists.Map(d.config.Agents, func(a Agent) agentDocument {
+		return agentDocument{a.Name, a.Description, a.Agent.Provider.Info().ID, a.Agent.Config.Model, lists.Map(a.Agent.Tools, tool.Tool.Name)}
+	})}, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Bounds of a conversation.
@@ -56,13 +57,9 @@ func (b *reader) conversation(r *http.Request) error {
 			if p.SystemPrompt != "" {
 				add(ev, message{Role: "system", Class: "run", Text: text(p.SystemPrompt)})
 			}
-			var names []string
-			for _, ref := range p.ToolSchemas {
-				names = append(names, ref.Name)
-			}
 			m := message{Role: "user", Class: "run", Text: text(p.Goal)}
-			if len(names) > 0 {
-				m.Note = line("tools: " + strings.Join(names, ", "))
+			if len(p.ToolSchemas) > 0 {
+				m.Note = line("tools: " + strings.Join(lists.Map(p.ToolSchemas, func(ref event.ToolSchemaRef) string { return ref.Name }), ", "))
 			}
 			add(ev, m)
 		case event.KindUserMessageAppended:

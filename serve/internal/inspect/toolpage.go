@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/search"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/eventview"
@@ -264,9 +265,7 @@ func newPlot(name string, calls []useOfTool, versions []*tally, of func(useOfToo
 		return p
 	}
 	figures := func(calls []useOfTool) (p50, p90, most float64, values []float64) {
-		for _, c := range calls {
-			values = append(values, of(c))
-		}
+		values = lists.Map(calls, of)
 		slices.Sort(values)
 		quantile := func(q float64) float64 { // the smallest value that a share of them does not exceed
 			return values[max(int(math.Ceil(q*float64(len(values))))-1, 0)]

@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Bounds of a waterfall.
@@ -95,9 +96,7 @@ func (b *reader) waterfall(r *http.Request) error {
 	some := func(i int) bool { return run.Spans[i].Start <= shown.to && run.Spans[i].End >= shown.from && keep(i) }
 	axis := span.NewAxis(run, shown.from, shown.to)
 	w.Ticks = ticks(axis, shown.from, shown.to)
-	for _, f := range axis.Folds {
-		w.Folds = append(w.Folds, percent((axis.At(f.From)+axis.At(f.To))/2))
-	}
+	w.Folds = lists.Map(axis.Folds, func(f span.Fold) string { return percent((axis.At(f.From) + axis.At(f.To)) / 2) })
 	rows := run.Rows(maxBelow, some)
 	if len(rows) > maxRows {
 		rows = run.Rows(maxBelow/8, some) // a long run shows less of each call

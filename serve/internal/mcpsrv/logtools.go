@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -38,11 +39,7 @@ var logTools = sync.OnceValue(func() []tool.Tool {
 
 // reserved are the names of the tools over a log.
 func reserved() []string {
-	var names []string
-	for _, t := range logTools() {
-		names = append(names, t.Name())
-	}
-	return names
+	return lists.Map(logTools(), tool.Tool.Name)
 }
 
 // viewKey is the context key of a call's view.
@@ -193,12 +190,8 @@ func diffRuns(ctx context.Context, v eventview.View, in diffArgs) (runDiff, erro
 	if err != nil {
 		return runDiff{}, err
 	}
-	out := runDiff{Same: c.First.Position == 0 && !c.Capped, FirstDivergence: c.First.Seq(), FirstCall: oneLine(c.First.Call), Next: c.Next, Match: c.Match, Diff: c.Diff,
-		OnlyA: c.OnlyA, OnlyB: c.OnlyB, Differences: []eventDiff{}, Capped: c.Capped}
-	for _, pair := range c.Pairs {
-		out.Differences = append(out.Differences, newEventDiff(pair))
-	}
-	return out, nil
+	return runDiff{Same: c.First.Position == 0 && !c.Capped, FirstDivergence: c.First.Seq(), FirstCall: oneLine(c.First.Call), Next: c.Next, Match: c.Match, Diff: c.Diff,
+		OnlyA: c.OnlyA, OnlyB: c.OnlyB, Differences: lists.Map(c.Pairs, newEventDiff), Capped: c.Capped}, nil
 }
 
 func newEventDiff(pair eventview.Pair) eventDiff {

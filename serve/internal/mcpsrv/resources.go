@@ -14,8 +14,8 @@ import (
 	"github.com/starling-host/starling/internal/display"
 )
 
-// lists are the methods that list what other servers have, with the member of the result.
-var lists = map[string]string{"resources/list": "resources", "resources/templates/list": "resourceTemplates", "prompts/list": "prompts"}
+// listings are the methods that list what other servers have, with the member of the result.
+var listings = map[string]string{"resources/list": "resources", "resources/templates/list": "resourceTemplates", "prompts/list": "prompts"}
 
 // passing passes on what is for other servers, and their answers, as they wrote them. Reading a
 // resource or a prompt is a recorded call. Presented returns the tools that are presented now.
@@ -27,7 +27,7 @@ func passing(v View, presented func() []Tool, log *slog.Logger) mcp.Middleware {
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
 			what, _, _ := strings.Cut(method, "/")
-			read, member := reads[method], lists[method]
+			read, member := reads[method], listings[method]
 			session, _ := r.GetSession().(*mcp.ServerSession)
 			ours := map[string]any{}
 			if isSessionless(session) {

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -232,10 +233,7 @@ func (d *document) collect() error {
 			if node.Kind() != config.Map {
 				return node.Errorf("", "an operation must be a map, not %v", node.Kind())
 			}
-			op := &operation{node: node, item: item, id: text(node.At("operationId")), Method: strings.ToUpper(method), Path: path}
-			for _, tag := range node.At("tags").Items() {
-				op.tags = append(op.tags, text(tag))
-			}
+			op := &operation{node: node, item: item, id: text(node.At("operationId")), Method: strings.ToUpper(method), Path: path, tags: lists.Map(node.At("tags").Items(), text)}
 			op.Name = cmp.Or(snake(op.id), snake(method+path), method)
 			if op.Name[0] <= '9' {
 				op.Name = method + "_" + op.Name

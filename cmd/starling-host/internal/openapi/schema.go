@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Bounds on the schemas of a module. Earlier hosts take 5,000 subschemas together, and all hosts 64 KiB
@@ -231,12 +232,8 @@ func (t *translator) children(out map[string]any, n *config.Node, depth int, abo
 		out["additionalProperties"] = false
 	}
 	for _, keyword := range []string{"anyOf", "oneOf"} { // the server judges a value that fits two of oneOf
-		var choices []any
-		for _, item := range n.At(keyword).Items() {
-			choices = append(choices, t.schema(item, depth-1, above))
-		}
-		if choices != nil {
-			out["anyOf"] = choices
+		if choices := n.At(keyword).Items(); len(choices) > 0 {
+			out["anyOf"] = lists.Map(choices, func(item *config.Node) any { return t.schema(item, depth-1, above) })
 		}
 	}
 	for _, part := range n.At("allOf").Items() { // merged, because few models understand it

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/serve/queue"
 )
@@ -13,10 +14,9 @@ import (
 // Tenants prints how many jobs tenants have.
 func Tenants(w *terminal.Printer, tenants []queue.Stats) {
 	now := time.Now()
-	rows := [][]string{}
-	for _, t := range tenants {
-		rows = append(rows, []string{t.Tenant, strconv.Itoa(t.Waiting), strconv.Itoa(t.Sleeping), strconv.Itoa(t.Running), at(w, t.Oldest, now), map[bool]string{true: "suspended"}[t.Paused]})
-	}
+	rows := lists.Map(tenants, func(t queue.Stats) []string {
+		return []string{t.Tenant, strconv.Itoa(t.Waiting), strconv.Itoa(t.Sleeping), strconv.Itoa(t.Running), at(w, t.Oldest, now), map[bool]string{true: "suspended"}[t.Paused]}
+	})
 	columns := terminal.Columns("TENANT", ">WAITING", ">SLEEPING", ">RUNNING", "OLDEST", "")
 	columns[5].Leave = 1
 	terminal.Table(w, rows, nil, columns...)
