@@ -57,8 +57,7 @@ func (a *app) archive(ctx context.Context, where, path string, s selection, f re
 	if err != nil {
 		return notOver(path, err)
 	}
-	a.stdout.Printf("archived %s in %s%s\n", contents(report), path, encrypted(report))
-	return nil
+	return a.stdout.Printf("archived %s in %s%s\n", contents(report), path, encrypted(report))
 }
 
 // writeFile writes a file that the user names, such as the FILE of -o. It replaces an older one in

@@ -109,7 +109,6 @@ func (a *app) forkCommand() *cobra.Command {
 		if seq > 0 {
 			kept = min(kept, seq-1)
 		}
-		a.stdout.Printf("%s has %d of %s in %s\n", summary.RunID, kept, display.Plural(summary.LastSeq, "event"), dst)
-		return nil
+		return a.stdout.Printf("%s has %d of %s in %s\n", summary.RunID, kept, display.Plural(summary.LastSeq, "event"), dst)
 	})
 }

@@ -83,8 +83,7 @@ func (a *app) keygenCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a.stderr.Printf("%s: %s\n", args[0], key)
-		return nil
+		return a.stderr.Printf("%s: %s\n", args[0], key)
 	})
 }
 

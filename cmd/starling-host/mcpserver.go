@@ -27,8 +27,7 @@ func (a *app) mcpTrustCommand() *cobra.Command {
 			return err
 		}
 		if len(changes) == 0 {
-			a.stdout.Printf("%s is unchanged since it was accepted\n", name)
-			return nil
+			return a.stdout.Printf("%s is unchanged since it was accepted\n", name)
 		}
 		for _, c := range changes {
 			a.stdout.Printf("%s %s\n", c.Tool, c.What)
@@ -44,8 +43,7 @@ func (a *app) mcpTrustCommand() *cobra.Command {
 		if err := accept(); err != nil {
 			return err
 		}
-		a.stdout.Printf("%s is accepted: %s\n", name, display.Plural(len(changes), "change"))
-		return nil
+		return a.stdout.Printf("%s is accepted: %s\n", name, display.Plural(len(changes), "change"))
 	})
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.Flags().BoolVar(&yes, "yes", false, "accept without a question")
@@ -114,8 +112,7 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a.stdout.Printf("%s is logged in\n", name)
-		return nil
+		return a.stdout.Printf("%s is logged in\n", name)
 	})
 	cmd.Args = cobra.ExactArgs(1)
 	cmd.Flags().StringVar(&login.ClientID, "client-id", "", "the `ID` of a client that you have registered")

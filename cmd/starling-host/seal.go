@@ -56,8 +56,7 @@ func (a *app) sealKeygenCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		a.stdout.Printf("%s\n", k.VKey())
-		return nil
+		return a.stdout.Printf("%s\n", k.VKey())
 	})
 	cmd.Flags().StringVar(&name, "name", "starling-host", "`NAME` of the key, such as a domain and a path")
 	return cmd

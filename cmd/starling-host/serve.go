@@ -24,8 +24,7 @@ func (a *app) readyCommand() *cobra.Command {
 		if err := file.Ready(cmd.Context()); err != nil {
 			return &failure{code: exitFailed, message: starling.PlainError(err), hint: display.Command("starling-host doctor --config", path)}
 		}
-		a.stdout.Printf("ready\n")
-		return nil
+		return a.stdout.Printf("ready\n")
 	})
 	cmd.Flags().StringVar(&path, "config", "", "`FILE` that the host serves")
 	_ = cmd.MarkFlagRequired("config")

@@ -142,8 +142,7 @@ func (a *app) setTenantPolicy(ctx context.Context, t tenants, id string, file []
 	if err != nil {
 		return err
 	}
-	a.stderr.Printf("tenant %s: policy version %d, %s\n", id, p.Version, policyOwner(p))
-	return nil
+	return a.stderr.Printf("tenant %s: policy version %d, %s\n", id, p.Version, policyOwner(p))
 }
 
 func (a *app) tenantModulesCommand() *cobra.Command {

@@ -13,9 +13,11 @@ import (
 )
 
 // registryFlags adds the flags of the commands that use registries.
-func (a *app) registryFlags(cmd *cobra.Command, f *artifact.Finder) {
-	cmd.Flags().BoolVar(&f.PlainHTTP, "plain-http", false, "reach the registry without TLS")
-	a.outputFlag(cmd)
+func (a *app) registryFlags(f *artifact.Finder) func(*cobra.Command) {
+	return func(cmd *cobra.Command) {
+		cmd.Flags().BoolVar(&f.PlainHTTP, "plain-http", false, "reach the registry without TLS")
+		a.outputFlag(cmd)
+	}
 }
 
 // trustFlag adds --trust to the commands that run tools.
@@ -53,7 +55,7 @@ func (a *app) printShared(doc sharedDocument, what string) error {
 
 func (a *app) pushCommand() *cobra.Command {
 	var f artifact.Finder
-	cmd := subcommand("push TOOL NAME", "store a tool in a registry", func(cmd *cobra.Command, args []string) error {
+	return subcommand("push TOOL NAME", "store a tool in a registry", func(cmd *cobra.Command, args []string) error {
 		source, doc, err := a.examine(cmd.Context(), args[0], f)
 		if err != nil {
 			return err
@@ -67,9 +69,7 @@ func (a *app) pushCommand() *cobra.Command {
 			return err
 		}
 		return a.printShared(sharedDocument{Name: name, Digest: doc.Digest}, "pushed "+display.Size(uint64(doc.Size)))
-	})
-	a.registryFlags(cmd, &f)
-	return cmd
+	}, a.registryFlags(&f))
 }
 
 func (a *app) pullCommand() *cobra.Command {
@@ -95,15 +95,14 @@ func (a *app) pullCommand() *cobra.Command {
 			}
 		}
 		return a.printShared(doc, what+" "+display.Size(uint64(len(p.Wasm))))
-	})
-	a.registryFlags(cmd, &f)
+	}, a.registryFlags(&f))
 	cmd.Flags().BoolVar(&update, "update", false, "accept and pin the digest that the tag has now")
 	return cmd
 }
 
 func (a *app) listCommand() *cobra.Command {
 	var f artifact.Finder
-	cmd := subcommand("list [NAME]", "list the tools of a repository or of the cache", func(cmd *cobra.Command, args []string) error {
+	return subcommand("list [NAME]", "list the tools of a repository or of the cache", func(cmd *cobra.Command, args []string) error {
 		all, more, err := f.List(cmd.Context(), append(args, "")[0])
 		if err != nil {
 			return err
@@ -116,7 +115,5 @@ func (a *app) listCommand() *cobra.Command {
 				a.stdout.Printf("%s  %.19s  %s  %s\n", one.Name, one.Digest, display.Size(uint64(one.Size)), display.Clip(one.Annotations["org.opencontainers.image.description"], 80))
 			}
 		})
-	})
-	a.registryFlags(cmd, &f)
-	return cmd
+	}, a.registryFlags(&f))
 }

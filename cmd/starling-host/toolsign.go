@@ -28,8 +28,7 @@ func (a *app) signCommand() *cobra.Command {
 			return err
 		}
 		return a.sign(cmd.Context(), args[0], name, k, f)
-	})
-	a.registryFlags(cmd, &f)
+	}, a.registryFlags(&f))
 	cmd.Flags().StringVar(&key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringVar(&name, "name", "", "sign a file under this `NAME`, such as example.com/tools/dice")
 	return cmd
@@ -124,8 +123,7 @@ func (a *app) verifyToolCommand() *cobra.Command {
 				a.stdout.Printf("by      %s\n", key)
 			}
 		})
-	})
-	a.registryFlags(cmd, &f)
+	}, a.registryFlags(&f))
 	cmd.Flags().StringVar(&trust, "trust", "", "`FILE` that says which keys may sign which tools")
 	cmd.Flags().StringArrayVar(&keys, "key", nil, "accept signatures of this `VKEY`, or a file with it; may be repeated")
 	return cmd

@@ -232,12 +232,11 @@ func (s Server) config(p Pins) agentfile.MCP {
 
 // AddHeader reads "NAME: HEADER: VALUE" and adds the header to the named server.
 func AddHeader(servers []Server, text string) error {
-	name, rest, _ := strings.Cut(text, ":")
+	s, rest, err := named(servers, text)
 	header, value, ok := strings.Cut(rest, ":")
 	if !ok {
-		return errors.New("write it as in: NAME: Authorization: Bearer $TOKEN")
+		err = errors.New("write it as in: NAME: Authorization: Bearer $TOKEN")
 	}
-	s, err := named(servers, name)
 	if err != nil {
 		return err
 	}
@@ -254,8 +253,7 @@ func AddHeader(servers []Server, text string) error {
 // ChooseTools reads "NAME: TOOL, !TOOL, TOOL=OTHER" for the named server: tools to serve, tools
 // to leave out, and other names.
 func ChooseTools(servers []Server, text string) error {
-	name, rest, _ := strings.Cut(text, ":")
-	s, err := named(servers, name)
+	s, rest, err := named(servers, text)
 	if err != nil {
 		return err
 	}
@@ -282,8 +280,7 @@ func ChooseTools(servers []Server, text string) error {
 
 // Set reads "NAME: shared, strict, timeout=DURATION, arguments=BYTES" for the named server.
 func Set(servers []Server, text string) error {
-	name, rest, _ := strings.Cut(text, ":")
-	s, err := named(servers, name)
+	s, rest, err := named(servers, text)
 	if err != nil {
 		return err
 	}
@@ -311,12 +308,13 @@ func Set(servers []Server, text string) error {
 	return nil
 }
 
-// named returns the server of a name.
-func named(servers []Server, name string) (*Server, error) {
+// named returns the server whose name a text begins with, and what follows the colon.
+func named(servers []Server, text string) (s *Server, rest string, err error) {
+	name, rest, _ := strings.Cut(text, ":")
 	name = strings.TrimSpace(name)
 	i := slices.IndexFunc(servers, func(s Server) bool { return s.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("no server %q", name)
+		return nil, rest, fmt.Errorf("no server %q", name)
 	}
-	return &servers[i], nil
+	return &servers[i], rest, nil
 }

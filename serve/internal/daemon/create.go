@@ -47,34 +47,14 @@ type callRequest struct {
 const mostPriority = 100
 
 func (d *Daemon) createRun(w http.ResponseWriter, r *request) error {
-	body := runRequest{callRequest: callRequest{Wait: new(float64)}}
-	raw, err := d.readRun(w, r, &body)
-	if err != nil {
-		return err
-	}
-	return d.submit(w, r, body, raw)
+	q := &runRequest{callRequest: callRequest{Wait: new(float64)}}
+	return d.submit(w, r, q, q)
 }
 
 func (d *Daemon) callTool(w http.ResponseWriter, r *request) error {
 	longest := d.config.Requests.Wait.Seconds()
-	body := runRequest{Tool: r.PathValue("name"), callRequest: callRequest{Wait: &longest}}
-	raw, err := d.readRun(w, r, &body.callRequest)
-	if err != nil {
-		return err
-	}
-	return d.submit(w, r, body, raw)
-}
-
-// readRun reads the body of a request for a run, see readJSON, unless it is known without the
-// body that no run will begin. A request with an idempotency key may have been carried out
-// before, and then has its answer.
-func (d *Daemon) readRun(w http.ResponseWriter, r *request, body any) (raw []byte, err error) {
-	if r.Header.Get("Idempotency-Key") == "" {
-		if err := d.admits(r.Context(), r.tenant); err != nil {
-			return nil, err
-		}
-	}
-	return d.readJSON(w, r.Request, body)
+	q := &runRequest{Tool: r.PathValue("name"), callRequest: callRequest{Wait: &longest}}
+	return d.submit(w, r, q, &q.callRequest)
 }
 
 // admits refuses a run that the host or the tenant has no room for.
@@ -110,9 +90,20 @@ func (q *runRequest) check(maxWait time.Duration) error {
 	return nil
 }
 
-// submit queues a run and answers with it: at once, or when it has ended if the
-// request waits.
-func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []byte) error {
+// submit reads the body of a request for a run, queues the run and answers with it: at once, or when it has
+// ended if the request waits. The body is q, or the part of it that the path leaves open. It is not read if it
+// is known without that no run will begin. A request with an idempotency key may have been carried out before,
+// and then has its answer.
+func (d *Daemon) submit(w http.ResponseWriter, r *request, q *runRequest, body any) error {
+	if r.Header.Get("Idempotency-Key") == "" {
+		if err := d.admits(r.Context(), r.tenant); err != nil {
+			return err
+		}
+	}
+	raw, err := d.readJSON(w, r.Request, body)
+	if err != nil {
+		return err
+	}
 	if err := q.check(d.config.Requests.Wait); err != nil {
 		return err
 	}
@@ -132,7 +123,7 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q runRequest, raw []b
 	if err != nil {
 		return err
 	}
-	id, err := d.accept(ctx, r.tenant, q, by, false)
+	id, err := d.accept(ctx, r.tenant, *q, by, false)
 	if err != nil {
 		return err
 	}

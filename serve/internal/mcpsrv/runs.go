@@ -175,39 +175,48 @@ func oneLine(text string) string {
 	return display.Shorten(display.Printable(display.Clip(text, 4*maxFacts)), maxFacts)
 }
 
-func getRun(ctx context.Context, v eventview.View, in getRunArgs) (runWithEvents, error) {
-	run, err := v.Run(ctx, in.RunID)
+// spans makes the spans of a run of at most so many of its events, and passes each of these to each. It returns
+// the run as an assistant sees it, and whether it has more events. An unreadable one says so in its facts, and
+// is in no call.
+func spans(ctx context.Context, v eventview.View, id string, b *span.Builder, most uint64, each func(ev event.Event)) (doc eventview.RunDocument, more bool, err error) {
+	run, err := v.Run(ctx, id)
+	if err == nil {
+		err = v.Reserve(ctx, id)
+	}
 	if err != nil {
-		return runWithEvents{}, err
+		return doc, false, err
 	}
-	if err := v.Reserve(ctx, in.RunID); err != nil {
-		return runWithEvents{}, err
-	}
-	out := runWithEvents{Events: []eventInfo{}, TotalEvents: run.LastSeq}
-	room := maxList
-	var b span.Builder
-	for ev, err := range v.Events(ctx, in.RunID, 0) { // from the first on: an event does not name the tool of its call
+	for ev, err := range v.Events(ctx, id, 0) {
 		if err != nil {
-			return runWithEvents{}, err
+			return doc, false, err
 		}
-		if ev.Seq > max(maxSummarized, in.After+uint64(in.Limit)) {
+		if more = ev.Seq > most; more {
 			break
 		}
-		_ = b.Add(ev) // an unreadable one says so in its facts
+		_ = b.Add(ev)
+		each(ev)
+	}
+	return describe(ctx, v, b.Run(), run), more, nil
+}
+
+func getRun(ctx context.Context, v eventview.View, in getRunArgs) (out runWithEvents, err error) {
+	out.Events = []eventInfo{}
+	room, b := maxList, span.Builder{} // from the first event on: one does not name the tool of its call
+	out.Run, _, err = spans(ctx, v, in.RunID, &b, max(maxSummarized, in.After+uint64(in.Limit)), func(ev event.Event) {
 		if ev.Seq <= in.After || out.Truncated {
-			continue
+			return
 		}
 		if len(out.Events) == in.Limit {
 			out.Next, out.Truncated = ev.Seq-1, true
-			continue
+			return
 		}
 		info := newEventInfo(ev, max(1, min(maxPayload, room)))
 		info.place(&b)
 		room -= len(info.Payload)
 		out.Events = append(out.Events, info)
-	}
-	out.Run = describe(ctx, v, b.Run(), run)
-	return out, nil
+	})
+	out.TotalEvents = out.Run.LastSeq
+	return out, err
 }
 
 type getEventArgs struct {
@@ -287,27 +296,12 @@ type callInfo struct {
 	WaitMs   float64  `json:"wait_ms,omitempty"`       // after it, before the next attempt
 }
 
-func summarizeRun(ctx context.Context, v eventview.View, in oneRunArgs) (summary, error) {
-	run, err := v.Run(ctx, in.RunID)
-	if err != nil {
-		return summary{}, err
-	}
-	if err := v.Reserve(ctx, in.RunID); err != nil {
-		return summary{}, err
-	}
-	s, b := summary{Calls: []callInfo{}}, span.Builder{Whole: true}
-	for ev, err := range v.Events(ctx, in.RunID, 0) {
-		if err != nil {
-			return summary{}, err
-		}
-		if s.Capped = ev.Seq > maxSummarized; s.Capped {
-			break
-		}
-		_ = b.Add(ev) // an unreadable one is in no call
-	}
-	s.Run = describe(ctx, v, b.Run(), run)
+func summarizeRun(ctx context.Context, v eventview.View, in oneRunArgs) (s summary, err error) {
+	s.Calls = []callInfo{}
+	b := span.Builder{Whole: true}
+	s.Run, s.Capped, err = spans(ctx, v, in.RunID, &b, maxSummarized, func(event.Event) {})
 	s.fill(b.Run())
-	return s, nil
+	return s, err
 }
 
 // fill fills in what the spans of the run have.
