@@ -17,7 +17,7 @@ var connectors = map[string]string{
 	"host/artifact/fetch.go http.Client":             "its transport is egress.Origin",
 	"runtime/mcptool/client.go http.Client":          "its transport is egress.Origin, or the embedder's",
 	"runtime/mcptool/oauth.go http.Client":           "its transport is Linked of egress.Origin, or the embedder's",
-	"serve/witness.go http.Client":                   "its transport is egress.Origin, and it follows no redirect",
+	"serve/seal.go http.Client":                      "its transport is egress.Origin, and it follows no redirect",
 	"serve/traces.go http.Client":                    "its transport is egress.Origin",
 	"serve/ready.go http.Client":                     "asks this host itself, at the address that its file says",
 	"serve/ready.go http.Transport":                  "asks this host itself, at the address that its file says",

@@ -323,7 +323,7 @@ var openers = map[string]string{
 	"cmd/starling-host/archive.go":      "an archive may be a pipe: it is read line by line",
 	"cmd/starling-host/run.go":          "an input may be a pipe: it has a limit",
 	"cmd/starling-host/demo.go":         "creates files",
-	"cmd/starling-host/observe.go":      "creates a profile, in place of an older one",
+	"cmd/starling-host/replay.go":       "creates a profile, in place of an older one",
 	"host/internal/machine/generate.go": "not in the program",
 }
 

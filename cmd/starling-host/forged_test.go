@@ -35,7 +35,7 @@ type forging struct {
 }
 
 var signers = map[string]signer{
-	"command receipt": {"cmd/starling-host/receipt.go", func(t *testing.T, f forging) (string, bool) {
+	"command receipt": {"cmd/starling-host/bundle.go", func(t *testing.T, f forging) (string, bool) {
 		return command(withMaster([]string{"receipt", f.where, f.id, "--key", f.p.key}, f.master)...)
 	}},
 	"command bundle": {"cmd/starling-host/bundle.go", func(t *testing.T, f forging) (string, bool) {

@@ -4,13 +4,20 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/hint"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/gateway"
 )
@@ -118,4 +125,131 @@ func (a *app) mcpLoginCommand() *cobra.Command {
 	cmd.Flags().StringVar(&login.ClientID, "client-id", "", "the `ID` of a client that you have registered")
 	cmd.Flags().StringVar(&variable, "client-secret-env", "", "the `VARIABLE` that has the client's secret")
 	return cmd
+}
+
+func (a *app) mcpConfigCommand() *cobra.Command {
+	var f mcpFlags
+	var setup gateway.Setup
+	cmd := subcommand("config ASSISTANT [DB]", "print the configuration for an assistant", func(cmd *cobra.Command, args []string) error {
+		if f.listen != "" {
+			setup.URL = "http://" + f.listen + "/mcp"
+		}
+		if _, _, err := setup.For(args[0]); err != nil { // before anything is built
+			return usagef(hint.Of(err), "%v", err)
+		}
+		refs, dbs, err := f.refs(args[1:])
+		if err != nil {
+			return err
+		}
+		if f.listen != "" {
+			if at, err := f.address(); err != nil {
+				return err
+			} else if strings.HasSuffix(at.Address, ":0") {
+				return usagef("--listen 127.0.0.1:8400", "--listen: the configuration must name the port, and %s picks any free port", f.listen)
+			}
+		}
+		options, err := f.options()
+		if err != nil {
+			return err
+		}
+		for _, where := range slices.DeleteFunc(append([]string{f.replay}, dbs...), func(where string) bool { return where == "" }) {
+			log, err := f.read.open(cmd.Context(), where)
+			if err != nil {
+				return err
+			}
+			_ = log.Close()
+		}
+		var built map[string]string
+		built, setup.Needs, err = gateway.Prepare(cmd.Context(), refs, f.servers, options, func(ref string) {
+			a.stderr.Printf("built %s; run this command again after you change it\n", ref)
+		})
+		if err != nil {
+			return err
+		}
+		if setup.Command, err = os.Executable(); err != nil {
+			return err
+		}
+		if setup.Args, err = f.commandLine(cmd, refs, dbs, built); err != nil {
+			return err
+		}
+		where, text, err := setup.For(args[0])
+		if err != nil {
+			return err
+		}
+		if f.listen != "" {
+			a.stderr.Printf("start the server: starling-host")
+			for _, word := range setup.Args {
+				a.stderr.Printf(" %s", display.ShellWord(word))
+			}
+			a.stderr.Printf("\n")
+		}
+		a.stderr.Printf("%s:\n", where)
+		_, err = fmt.Fprintln(a.stdout.Lines(), text)
+		return err
+	}, f.add)
+	cmd.ValidArgs = gateway.Assistants()
+	cmd.Flags().StringVar(&setup.Name, "name", "starling", "`NAME` of the server in the assistant")
+	return cmd
+}
+
+// commandLine returns the arguments of this command as arguments of mcp, with paths that are valid
+// in the folder in which the assistant starts it. built has the modules built from folders of
+// tools.
+func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map[string]string) (line []string, wrong error) {
+	line = []string{"mcp"}
+	if len(dbs) == 0 && !cmd.Flags().Changed("db") {
+		line = append(line, "--db", absolute(f.database))
+	}
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, v := range values {
+			switch flag.Name {
+			case "name":
+				continue
+			case "tools":
+				within := func(ref string) bool { return filepath.Dir(ref) == filepath.Clean(v) }
+				if slices.ContainsFunc(refs, func(ref string) bool { return within(ref) && built[ref] != "" }) {
+					for _, ref := range refs {
+						if within(ref) {
+							line = append(line, "--tool", cmp.Or(built[ref], absolute(ref)))
+						}
+					}
+					continue
+				}
+				v = absolute(v)
+			case "tool":
+				v = cmp.Or(built[v], absolute(v))
+			case "db", "replay", "policy", "trust", "key-file":
+				v = absolute(v)
+			case "server":
+				var err error
+				if v, err = gateway.AbsoluteServer(v); err != nil {
+					err = usagef("", "--server: %v", err)
+				}
+				wrong = cmp.Or(wrong, err)
+			}
+			switch flag.NoOptDefVal {
+			case "":
+				line = append(line, "--"+flag.Name, v)
+			case v:
+				line = append(line, "--"+flag.Name)
+			default: // false is the same as none
+				if flag.Value.Type() != "bool" {
+					line = append(line, "--"+flag.Name+"="+v)
+				}
+			}
+		}
+	})
+	return append(line, lists.Map(dbs, absolute)...), wrong
+}
+
+// absolute makes a path absolute; the address of a database on a server is returned unchanged.
+func absolute(path string) string {
+	if full, err := filepath.Abs(path); err == nil && !onServer(path) && !artifact.IsDigest(path) {
+		return full
+	}
+	return path
 }
