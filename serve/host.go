@@ -108,10 +108,7 @@ func (e *RightsError) Advice() string {
 // closed. The error is a [*SetupError], a [*RightsError], a [*starling.OpenError] if the
 // database cannot be opened, or an error of package tenant.
 func Open(ctx context.Context, file *File, o Options) (*Host, error) {
-	h := &Host{file: file, o: o, logger: o.Logger}
-	if h.logger == nil {
-		h.logger = slog.New(slog.DiscardHandler)
-	}
+	h := &Host{file: file, o: o, logger: cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 	if err := h.open(ctx); err != nil {
 		h.Close()
 		return nil, err

@@ -120,13 +120,8 @@ func newOTLPClient(endpoint string, getenv func(string) string) (*otlpClient, er
 	variable := func(name string) string {
 		return cmp.Or(getenv("OTEL_EXPORTER_OTLP_TRACES_"+name), getenv("OTEL_EXPORTER_OTLP_"+name))
 	}
-	c := &otlpClient{url: endpoint, header: http.Header{"Content-Type": {"application/x-protobuf"}}}
-	if c.url == "" {
-		c.url = getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
-	}
-	if c.url == "" {
-		c.url = strings.TrimSuffix(getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/") + "/v1/traces"
-	}
+	c := &otlpClient{header: http.Header{"Content-Type": {"application/x-protobuf"}}}
+	c.url = cmp.Or(endpoint, getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), strings.TrimSuffix(getenv("OTEL_EXPORTER_OTLP_ENDPOINT"), "/")+"/v1/traces")
 	if u, err := url.Parse(c.url); err != nil || u.Host == "" {
 		return nil, fmt.Errorf("%q is not the address of a collector", c.url)
 	}

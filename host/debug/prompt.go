@@ -321,10 +321,7 @@ func (p *Prompt) jump(ctx context.Context, args string) error {
 }
 
 func (p *Prompt) breakAt(_ context.Context, args string) error {
-	if args == "" {
-		args = fmt.Sprintf("%#x", p.chosen().Offset)
-	}
-	b, err := p.Session.Break(args)
+	b, err := p.Session.Break(cmp.Or(args, fmt.Sprintf("%#x", p.chosen().Offset)))
 	if err != nil {
 		return err
 	}

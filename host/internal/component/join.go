@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/host/internal/rewrite"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 )
 
@@ -488,12 +489,8 @@ func (k *linker) encode(exports []export, notes ...[]byte) []byte {
 			exported = append(exported, append(b, byte(wasm.ExternMemory), 0))
 		}
 	}
-	var types [][]byte
-	for _, t := range k.types {
-		types = append(types, t.Append(nil))
-	}
 	m := &wasm.Module{}
-	m.SetBody(wasm.SectionType, list(types...))
+	m.SetBody(wasm.SectionType, list(lists.Map(k.types, func(t wasm.FuncType) []byte { return t.Append(nil) })...))
 	m.SetBody(wasm.SectionImport, list(imports...))
 	m.SetBody(wasm.SectionFunction, list(funcs...))
 	if t := k.table; t != nil {

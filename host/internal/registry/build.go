@@ -23,6 +23,7 @@ import (
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // buildFlags are the arguments of "go build" that decide bytes. The module
@@ -52,11 +53,8 @@ type language struct {
 // languages returns all languages. The manifest of an extension comes last: its source may lie
 // beside it.
 func languages() []language {
-	all := []language{{[]string{"*.go"}, buildGo}, {scripts, buildScript}, {[]string{pythonTool}, packFolder}}
-	for _, l := range natives {
-		all = append(all, language{l.marks, l.build})
-	}
-	return append(all, language{[]string{manifestName}, linkExtension})
+	return slices.Concat([]language{{[]string{"*.go"}, buildGo}, {scripts, buildScript}, {[]string{pythonTool}, packFolder}},
+		lists.Map(natives, func(l nativeLanguage) language { return language{l.marks, l.build} }), []language{{[]string{manifestName}, linkExtension}})
 }
 
 // marked returns the names of the files of a folder that match the first mark which any does.
@@ -85,10 +83,7 @@ func build(ctx context.Context, ref, dir string) ([]byte, error) {
 	if mark != "" {
 		return chosen.build(ctx, ref, dir, mark)
 	}
-	var marks []string
-	for _, l := range languages() {
-		marks = append(marks, l.marks...)
-	}
+	marks := slices.Concat(lists.Map(languages(), func(l language) []string { return l.marks })...)
 	return nil, &Error{Ref: ref, Reason: "the folder has no tool: it needs one of " + strings.Join(marks, ", "), Hint: nearby(ref, dir, hintReference)}
 }
 

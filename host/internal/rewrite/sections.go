@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 )
 
@@ -65,11 +66,7 @@ func appendItems(list []byte, items ...[]byte) []byte {
 }
 
 func (w *meter) addedTypes() [][]byte {
-	var added [][]byte
-	for _, t := range w.types[len(w.m.Types):] {
-		added = append(added, t.Append(nil))
-	}
-	return added
+	return lists.Map(w.types[len(w.m.Types):], func(t wasm.FuncType) []byte { return t.Append(nil) })
 }
 
 // globals are the counter, the limit, the depth budget and the flag of refused

@@ -399,8 +399,6 @@ func (c Config) complete() Config {
 	if c.Isolated == nil {
 		c.Isolated = c.Inline
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	return c
 }

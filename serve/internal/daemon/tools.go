@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/abi"
@@ -49,11 +50,7 @@ func (d *Daemon) getTool(r *request) (toolDocument, error) {
 
 // Tools returns what the tenant's tools say of themselves.
 func (a Account) Tools() []abi.ToolDescription {
-	var tools []abi.ToolDescription
-	for _, m := range a.snapshot.modules {
-		tools = append(tools, m.tools...)
-	}
-	return tools
+	return slices.Concat(lists.Map(a.snapshot.modules, func(m owned) []abi.ToolDescription { return m.tools })...)
 }
 
 // Outcome is the state of a run of one call. Its id is as the tenant knows it.

@@ -67,10 +67,7 @@ type runLine struct {
 func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	now, parameters := time.Now(), r.URL.Query()
 	offset := int(min(asNumber(r, "offset"), 1e9))
-	size := int(min(asNumber(r, "per_page"), maxPerPage))
-	if size == 0 {
-		size = perPage
-	}
+	size := cmp.Or(int(min(asNumber(r, "per_page"), maxPerPage)), perPage)
 	path := func(query string, offset int) string {
 		return address(s.path(), url.Values{"q": {query}, "offset": {unless(0, max(offset, 0))}, "per_page": {unless(perPage, size)}})
 	}

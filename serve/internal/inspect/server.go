@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"crypto/cipher"
 	"errors"
@@ -66,9 +67,7 @@ func New(c Config) (*Server, error) {
 	if c.Prefix != "" && (!strings.HasPrefix(c.Prefix, "/") || strings.HasSuffix(c.Prefix, "/") || strings.ContainsAny(c.Prefix, "{}%? ")) {
 		return nil, fmt.Errorf("inspect: the prefix %q must be a path that begins with a slash and ends without one", c.Prefix)
 	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	s := &Server{config: c, sessions: newSessionCipher(), built: built{runs: map[builtKey]*kept{}}}
 	var err error
 	if s.origins, err = web.ParseOrigins(c.Origins); err != nil {

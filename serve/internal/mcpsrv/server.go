@@ -189,11 +189,7 @@ type Options struct {
 }
 
 func (o Options) normal() Options {
-	o.Version = cmp.Or(o.Version, "unknown")
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	return o
+	return Options{cmp.Or(o.Version, "unknown"), cmp.Or(o.Logger, slog.New(slog.DiscardHandler))}
 }
 
 // maxListed is the number of tools in one page of a list: clients that read one page see all.
