@@ -339,7 +339,7 @@ var withoutBudget = []reading{
 		host/debug.Prompt.reader host/debug.programOf cmd/starling-host.holdsSomethingElse cmd/starling-host/internal/dap.Serve
 		cmd/starling-host/internal/dap.decode cmd/starling-host/internal/toolcase.Body.bytes
 		cmd/starling-host/internal/toolcase.Headers.UnmarshalJSON cmd/starling-host/internal/toolcase.Parse
-		cmd/starling-host/internal/toolcase.canonical cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
+		cmd/starling-host/internal/toolcase.Effect.check cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
 		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
 	{"requests of tenants and of assistants", "A body has at most 1 MiB, and a message for MCP mcpsrv.maxBody, or mcpsrv.maxMessage from one's own client; a host reserves 32 bytes for each byte; each function decodes it once", `
 		serve/internal/daemon.Daemon.orderOf serve/internal/daemon.decodeJSON

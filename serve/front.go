@@ -91,7 +91,7 @@ func endOf(out daemon.Outcome) mcpsrv.Result {
 
 // Begin implements [mcpsrv.Lasting].
 func (t tools) Begin(ctx context.Context, c mcpsrv.Call) (string, error) {
-	id, err := t.daemon.Begin(ctx, t.account, c.Name, c.Arguments, "")
+	id, err := t.daemon.Begin(ctx, t.account, c.Name, c.Arguments, "", false)
 	return id, refused(err)
 }
 

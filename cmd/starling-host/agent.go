@@ -252,7 +252,11 @@ func (a *app) agentEnd(ctx context.Context, db *starling.DB, p *view.Progress, r
 // agentOutcome returns how the program ends after a run that ended with err, nil if
 // all is well.
 func agentOutcome(r *agent.Result, err error) error {
-	out := &failure{code: exitFailed, message: "the run failed: " + starling.PlainError(errors.New(whyFailed(r, err)))}
+	why := r.Error
+	if e, ok := errors.AsType[*agent.BudgetExceeded](err); ok && r.ErrorType == event.ErrorBudget { // whose bound is in an event before
+		why += ": " + e.Event().Describe()
+	}
+	out := &failure{code: exitFailed, message: "the run failed: " + starling.PlainError(errors.New(why))}
 	switch {
 	case r.TerminalKind == event.KindRunCompleted:
 		return nil
@@ -268,13 +272,4 @@ func agentOutcome(r *agent.Result, err error) error {
 		out.code = exitRefused
 	}
 	return out
-}
-
-// whyFailed is the recorded reason, with the bound of the budget if the run passed one,
-// which is in an event before.
-func whyFailed(r *agent.Result, err error) string {
-	if e, ok := errors.AsType[*agent.BudgetExceeded](err); ok && r.ErrorType == event.ErrorBudget {
-		return r.Error + ": " + e.Event().Describe()
-	}
-	return r.Error
 }

@@ -177,8 +177,9 @@ func inArchive(path string, err error) error {
 func (a *app) importCommand() *cobra.Command {
 	return subcommand("import [DB] FILE", "import archived runs into a database", func(cmd *cobra.Command, args []string) error {
 		ctx, where, path := cmd.Context(), args[0], args[1]
-		if err := mustReadTwice(path); err != nil {
-			return err
+		// Before the file is opened, because opening a named pipe waits for its other end.
+		if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+			return usagef("an archive is checked before it is imported, so it is read twice: write it to a file first", "%s: not a regular file", path)
 		}
 		f, err := openArchive(path)
 		if err != nil {
@@ -218,14 +219,4 @@ func (a *app) importCommand() *cobra.Command {
 		}
 		return nil
 	})
-}
-
-// mustReadTwice refuses a source that can be read only once, such as a pipe. It runs before the
-// file is opened, because opening a named pipe waits for its other end.
-func mustReadTwice(path string) error {
-	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return usagef("an archive is checked before it is imported, so it is read twice: write it to a file first",
-			"%s: not a regular file", path)
-	}
-	return nil
 }

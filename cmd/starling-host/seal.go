@@ -195,13 +195,7 @@ func (f *trustFlags) trusted() (*seal.Policy, error) {
 	case len(f.keys) == 0:
 		return nil, nil
 	}
-	return trustIn("--key", f.keys)
-}
-
-// trustIn returns the policy that requires a signature by one of the public keys in a flag, or in
-// the files that it names.
-func trustIn(flag string, keys []string) (*seal.Policy, error) {
-	vkeys, err := vkeysIn(flag, keys)
+	vkeys, err := vkeysIn("--key", f.keys)
 	if err != nil {
 		return nil, err
 	}

@@ -140,17 +140,12 @@ func (a *app) printCase(v toolcase.Verdict) error {
 		a.stdout.Printf("%s  %s%s\n", word, v.Case, used)
 		for _, p := range v.Problems {
 			a.stdout.Printf("      %s\n", p.What)
-			a.printDifference(p.Diff)
+			for _, line := range p.Diff {
+				look := map[byte]terminal.Style{'-': terminal.Bad, '+': terminal.Good}[line[0]]
+				a.stdout.Printf("        %s\n", look.Of(line))
+			}
 		}
 	})
-}
-
-// printDifference prints the lines of a difference.
-func (a *app) printDifference(lines []string) {
-	for _, line := range lines {
-		look := map[byte]terminal.Style{'-': terminal.Bad, '+': terminal.Good}[line[0]]
-		a.stdout.Printf("        %s\n", look.Of(line))
-	}
 }
 
 // recordCase makes the call of a case for real, and writes down what it did.

@@ -296,15 +296,6 @@ const (
 	endedFrames  = 8
 )
 
-// endsInside reports whether a call that failed like that has been stopped within its code.
-func endsInside(errorType string) bool {
-	switch errorType {
-	case event.ErrorPanic, event.ErrorFuel, event.ErrorLimit, event.ErrorTimeout:
-		return true
-	}
-	return false
-}
-
 // Ended returns the functions in which a run left its recording at the event left or, if that is 0, in which
 // the call whose failure ended it was stopped or, if it went on, the last call that was. Each is a line
 // "at FUNCTION (FILE:LINE)", innermost first and with its instruction. There is nothing to add if the error
@@ -324,9 +315,10 @@ func Ended(ctx context.Context, log eventlog.EventLog, runID string, left uint64
 		if err != nil {
 			return nil
 		}
+		within := []string{event.ErrorPanic, event.ErrorFuel, event.ErrorLimit, event.ErrorTimeout} // its code is where a call that failed like that was stopped
 		for i, s := range run.Spans {
 			said += s.Error
-			if s.Kind == span.Call && endsInside(s.ErrorType) && (i == run.Cause || run.State != span.Failed) {
+			if s.Kind == span.Call && slices.Contains(within, s.ErrorType) && (i == run.Cause || run.State != span.Failed) {
 				at = strconv.FormatUint(s.Last, 10)
 			}
 		}

@@ -28,7 +28,7 @@ func (w *meter) sections(maxPages uint32) error {
 	m.SetBody(wasm.SectionFunction, funcs)
 	m.SetBody(wasm.SectionImport, w.extend(wasm.SectionImport, imports...))
 	m.SetBody(wasm.SectionGlobal, w.extend(wasm.SectionGlobal, w.globals()...))
-	m.SetBody(wasm.SectionType, w.extend(wasm.SectionType, w.addedTypes()...))
+	m.SetBody(wasm.SectionType, w.extend(wasm.SectionType, lists.Map(w.types[len(w.m.Types):], func(t wasm.FuncType) []byte { return t.Append(nil) })...))
 	m.SetBody(wasm.SectionExport, w.exports())
 	m.SetBody(wasm.SectionStart, nil)
 	if len(m.Elements) > 0 {
@@ -63,10 +63,6 @@ func appendItems(list []byte, items ...[]byte) []byte {
 		out = append(out, item...)
 	}
 	return out
-}
-
-func (w *meter) addedTypes() [][]byte {
-	return lists.Map(w.types[len(w.m.Types):], func(t wasm.FuncType) []byte { return t.Append(nil) })
 }
 
 // globals are the counter, the limit, the depth budget and the flag of refused

@@ -100,7 +100,10 @@ func (d *Daemon) submit(w http.ResponseWriter, r *request, q *runRequest, body a
 			return err
 		}
 	}
-	raw, err := d.readJSON(w, r.Request, body)
+	raw, err := d.readBody(w, r.Request, "application/json", maxJSON, share.Document)
+	if err == nil {
+		err = decodeJSON(raw, body)
+	}
 	if err != nil {
 		return err
 	}

@@ -89,17 +89,8 @@ func overlong(limit int64) error {
 	return tooLarge.because("the body has more than %d bytes", limit)
 }
 
-// readJSON decodes a body into the fields of v, a pointer to a struct, and returns
-// it in canonical form. Members are matched exactly, and each once: what a reader
-// of another mind would understand otherwise is refused.
-func (d *Daemon) readJSON(w http.ResponseWriter, r *http.Request, v any) ([]byte, error) {
-	body, err := d.readBody(w, r, "application/json", maxJSON, share.Document)
-	if err != nil {
-		return nil, err
-	}
-	return body, decodeJSON(body, v)
-}
-
+// decodeJSON decodes a body into the fields of v, a pointer to a struct. Members are matched exactly, and each
+// once: what a reader of another mind would understand otherwise is refused.
 func decodeJSON(body []byte, v any) error {
 	doc, err := canon.Parse(body)
 	if err != nil {

@@ -70,7 +70,7 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 		return Outcome{}, err
 	}
 	defer leave()
-	id, err := d.begin(ctx, a, name, input, ticket, true)
+	id, err := d.Begin(ctx, a, name, input, ticket, true)
 	if err != nil {
 		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
 		return Outcome{}, err
@@ -87,12 +87,8 @@ func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.Ra
 }
 
 // Begin starts a run of one call of a tool, as Call does, and returns its id. With an error, too, the
-// run may be there.
-func (d *Daemon) Begin(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (id string, err error) {
-	return d.begin(ctx, a, name, input, ticket, false)
-}
-
-func (d *Daemon) begin(ctx context.Context, a Account, name string, input json.RawMessage, ticket string, waits bool) (id string, err error) {
+// run may be there. A caller that waits for its end waits for its module as well.
+func (d *Daemon) Begin(ctx context.Context, a Account, name string, input json.RawMessage, ticket string, waits bool) (id string, err error) {
 	doc, err := step.ParseInput(input, nil)
 	if err != nil {
 		return "", err

@@ -163,16 +163,12 @@ func (e *Effect) check() error {
 	case e.Failure != nil && !slices.Contains(failures, e.Failure.Status):
 		return fmt.Errorf("failure: a call does not fail with the status %q: %s", e.Failure.Status, strings.Join(failures, ", "))
 	}
-	e.Call.Input, err = canonical(e.Call.Input)
-	return err
-}
-
-func canonical(text []byte) (json.RawMessage, error) {
-	doc, err := canon.Parse(text)
+	doc, err := canon.Parse(e.Call.Input)
 	if err != nil {
-		return nil, fmt.Errorf("the input of a call: %w", err)
+		return fmt.Errorf("the input of a call: %w", err)
 	}
-	return doc.JSON, nil
+	e.Call.Input = doc.JSON
+	return nil
 }
 
 // duration returns the time that a request or a call took.
