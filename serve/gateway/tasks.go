@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -13,6 +16,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
@@ -25,6 +29,29 @@ type begun struct {
 	cancel context.CancelFunc
 	done   chan struct{} // closed when err is set
 	err    error         // of the host, which may have left the run open
+}
+
+// errElsewhere means that another program on this machine is making a run.
+var errElsewhere = errors.New("another program is making the run")
+
+// claim takes the lock of a run for as long as this program makes it. The lock ends with the program, however that
+// ends, which tells others that they may go on with the run. There is none where no cache can be written.
+func claim(runID string) (release func(), err error) {
+	path := filepath.Join(filepath.Dir(starling.CodeCacheFolder()), "making", runID)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
+		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	}
+	if err != nil {
+		return func() {}, nil
+	}
+	if free, err := keyfile.TryLock(f); !free && err == nil {
+		return nil, errors.Join(errElsewhere, f.Close())
+	}
+	return func() {
+		_ = os.Remove(path)
+		_ = f.Close()
+	}, nil
 }
 
 // begin makes a run in the background, unless this program is making it. A run that the host has failed
@@ -40,9 +67,14 @@ func (l *Tools) begin(ctx context.Context, runID string, run func(context.Contex
 	l.begun[runID] = b
 	go func() {
 		defer b.cancel()
-		b.err = run(ctx)
+		release, err := claim(runID)
+		if err == nil {
+			err = run(ctx)
+			release()
+		}
+		b.err = err
 		close(b.done)
-		if b.err == nil {
+		if b.err == nil || errors.Is(b.err, errElsewhere) {
 			l.forget(runID)
 		}
 	}()
@@ -110,7 +142,7 @@ func (l *session) Outcome(ctx context.Context, runID string, most time.Duration)
 	case <-late.C:
 	}
 	o, err := l.recorded(ctx, runID)
-	if err == nil && o.Status == eventlog.StatusOpen && failed != nil { // the host failed, and would do so again
+	if err == nil && o.Status == eventlog.StatusOpen && failed != nil && !errors.Is(failed, errElsewhere) { // the host failed, and would do so again
 		o.Status, o.End.Error = eventlog.StatusFailed, starling.PlainError(failed)
 	}
 	return o, err
@@ -120,6 +152,9 @@ func (l *session) Outcome(ctx context.Context, runID string, most time.Duration)
 // second time: its run ends.
 func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
 	return l.begin(ctx, o.RunID, func(ctx context.Context) error {
+		if o, err := l.recorded(ctx, o.RunID); err != nil || o.Status != eventlog.StatusOpen { // its maker has ended it since
+			return err
+		}
 		if !o.End.Remote {
 			t, leave := l.enter(o.Tool)
 			if t == nil {

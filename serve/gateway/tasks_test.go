@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -65,5 +66,61 @@ func TestATaskNeedsNoConnection(t *testing.T) {
 	defer other.Close()
 	if _, err := other.open(other.shared()).Outcome(ctx, id, 0); !errors.Is(err, mcpsrv.ErrNoTask) {
 		t.Errorf("without the server: %v", err)
+	}
+}
+
+// TestATaskOfAnotherProgramGoesOn asks one program for a task that another one on the same database is making.
+func TestATaskOfAnotherProgramGoesOn(t *testing.T) {
+	t.Parallel()
+	answer := make(chan struct{})
+	release := sync.OnceFunc(func() { close(answer) })
+	at := httptest.NewServer(mcp.NewStreamableHTTPHandler(func(*http.Request) *mcp.Server {
+		server := mcp.NewServer(&mcp.Implementation{Name: "sums", Version: "1"}, nil)
+		server.AddTool(&mcp.Tool{Name: "add", InputSchema: map[string]any{"type": "object"}}, func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+			<-answer
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: "three"}}}, nil
+		})
+		return server
+	}, nil))
+	t.Cleanup(at.Close)
+	defer release()
+	server, err := ParseServer("sums=" + at.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, err := tool.WithCaller(t.Context(), event.Caller{Client: "assistant"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path, pins := filepath.Join(t.TempDir(), "runs.db"), Pins{filepath.Join(t.TempDir(), "servers.json")}
+	program := func() *session {
+		db := starling.Must(starling.Open(t.Context(), path, starling.Options{}))
+		t.Cleanup(func() { db.Close() })
+		all := NewTools(db, starling.ToolOptions{}, func(string) {})
+		t.Cleanup(func() { all.Close() })
+		if err := all.AddServer(server, pins); err != nil {
+			t.Fatal(err)
+		}
+		tools := greeted(all)
+		if err := tools.Settle(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		return tools
+	}
+	maker, other := program(), program()
+	id, err := maker.Begin(ctx, mcpsrv.Call{Name: "sums_add", Arguments: []byte(`{}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if o, err := other.Outcome(ctx, id, time.Minute); err != nil || o.Status != eventlog.StatusOpen {
+			t.Errorf("while another program makes it: %+v, %v", o, err)
+		}
+	}
+	release()
+	for _, of := range []*session{maker, other} {
+		if o, err := of.Outcome(ctx, id, time.Minute); err != nil || o.Status != eventlog.StatusCompleted || !strings.Contains(string(o.End.Answer), `"three"`) {
+			t.Errorf("afterwards: %+v, %v", o, err)
+		}
 	}
 }

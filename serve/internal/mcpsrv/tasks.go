@@ -1,6 +1,7 @@
 package mcpsrv
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -185,7 +186,7 @@ func (t Tool) ownTasks() bool {
 func (t *tasks) lasting(of Tool, structured bool, call mcp.ToolHandler) mcp.ToolHandler {
 	return func(ctx context.Context, r *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		asks, decides := canon.Split(writtenBy(ctx, r)), isSessionless(r.Session)
-		wished := asks["task"] != nil && !of.ownTasks()
+		wished := bytes.HasPrefix(asks["task"], []byte("{")) && !of.ownTasks()
 		if decides {
 			able := canon.Split(canon.Split(asks["_meta"])[mcp.MetaKeyClientCapabilities])
 			wished = canon.Split(able["extensions"])[tasksExtension] != nil && asks["requestState"] == nil
