@@ -109,6 +109,7 @@ type release struct {
 	commit   time.Time // when it was made: everything that is packed is that old
 	programs []built
 	docs     []entry           // pages of the manual and completions
+	licenses entry             // of everything that is inside of the program
 	files    map[string][]byte // what is released, by name
 }
 
@@ -195,6 +196,11 @@ func (r *release) describe(path string) error {
 	if err := r.manual(path, "run untrusted tools and prove what they did"); err != nil {
 		return err
 	}
+	text, err := output(".", path, "version", "--licenses")
+	if err != nil {
+		return err
+	}
+	r.licenses = entry{name: "LICENSES.txt", mode: 0o644, data: []byte(text + "\n")}
 	for shell, name := range map[string]string{"bash": "bash/" + program, "zsh": "zsh/_" + program, "fish": "fish/" + program + ".fish", "powershell": "powershell/" + program + ".ps1"} {
 		text, err := output(".", path, "completion", shell)
 		if err != nil {
@@ -269,7 +275,7 @@ func (r *release) archives() error {
 		return err
 	}
 	for _, b := range r.programs {
-		entries := append(append([]entry{{name: b.exe(), mode: 0o755, data: b.data}}, texts...), r.docs...)
+		entries := append(append([]entry{{name: b.exe(), mode: 0o755, data: b.data}, r.licenses}, texts...), r.docs...)
 		name := r.name(b)
 		if b.os == "windows" {
 			r.files[name+".zip"] = r.zip(name+"/", entries)

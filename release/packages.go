@@ -60,6 +60,7 @@ func (r *release) npm() error {
 				"os": []string{nodeNames.Replace(b.os)}, "cpu": []string{nodeNames.Replace(b.arch)}, "preferUnplugged": true,
 			})},
 			{name: b.exe(), mode: 0o755, data: b.data},
+			r.licenses,
 		})
 	}
 	entries, err := r.committed(map[string]string{"README.md": "README.md", "LICENSE": "LICENSE", "install.js": "release/npm/install.js", "platform.js": "release/npm/platform.js", "bin/" + program: "release/npm/shim.js"})
@@ -148,7 +149,7 @@ func (r *release) bundles() error {
 			"compatibility": object{"platforms": []string{nodeNames.Replace(b.os)}}, "user_config": settings, "tools_generated": true,
 		}
 		name := r.name(b) + ".mcpb"
-		r.files[name] = r.zip("", []entry{{name: "manifest.json", mode: 0o644, data: manifest.json()}, {name: "server/" + b.exe(), mode: 0o755, data: b.data}})
+		r.files[name] = r.zip("", []entry{{name: "manifest.json", mode: 0o644, data: manifest.json()}, {name: "server/" + b.exe(), mode: 0o755, data: b.data}, r.licenses})
 		packages = append(packages, object{
 			"registryType": "mcpb", "identifier": repository + "/releases/download/" + r.tag + "/" + name, "version": r.version,
 			"fileSha256": fmt.Sprintf("%x", sha256.Sum256(r.files[name])), "transport": stdio,
@@ -193,6 +194,7 @@ func (r *release) image() error {
 			{name: "tmp/", mode: os.ModeDir | os.ModeSticky | 0o777},
 			{name: imageFiles + "/", mode: os.ModeDir | 0o700, owner: user},
 			{name: program, mode: 0o755, data: b.data},
+			r.licenses,
 		}
 		layer, created := r.tarGz("", entries), r.commit.Format(time.RFC3339)
 		config := object{
@@ -264,6 +266,7 @@ func (r *release) debian() error {
 		changes := fmt.Sprintf("%s (%s) unstable; urgency=medium\n\n  * See %s/blob/%s/CHANGELOG.md\n\n -- The starling-host authors <noreply@github.com>  %s\n",
 			program, version, repository, r.tag, r.commit.Format(time.RFC1123Z))
 		entries = append(entries, entry{name: "usr/bin/" + program, mode: 0o755, data: b.data},
+			entry{name: "usr/share/doc/starling-host/LICENSES.gz", mode: 0o644, data: gzipped(r.licenses.data)},
 			entry{name: "usr/share/doc/starling-host/changelog.gz", mode: 0o644, data: gzipped([]byte(changes))})
 		for _, doc := range r.docs {
 			switch kind, name, _ := strings.Cut(doc.name, "/"); {

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -13,7 +17,17 @@ import (
 )
 
 func (a *app) versionCommand() *cobra.Command {
-	return subcommand("version", "print the version and the formats", func(*cobra.Command, []string) error {
+	licenses := false
+	cmd := subcommand("version", "print the version and the formats", func(*cobra.Command, []string) error {
+		if licenses {
+			r, err := gzip.NewReader(bytes.NewReader(licensesText))
+			if err != nil {
+				return err
+			}
+			text, err := io.ReadAll(r)
+			a.stdout.Printf("%s", text)
+			return err
+		}
 		for _, line := range [][2]any{
 			{"starling-host", agent.Version()},
 			{"go", runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH},
@@ -26,7 +40,15 @@ func (a *app) versionCommand() *cobra.Command {
 		}
 		return nil
 	})
+	cmd.Flags().BoolVar(&licenses, "licenses", false, "print the licences of everything that is inside of the program")
+	return cmd
 }
+
+// licensesText is made by licenses.sh, and compressed.
+//
+//go:generate ./licenses.sh
+//go:embed licenses.txt.gz
+var licensesText []byte
 
 func dependencyVersion(path string) string {
 	info, ok := debug.ReadBuildInfo()
