@@ -363,7 +363,7 @@ var withoutBudget = []reading{
 		host/guest.openOutput host/guest.printed host/guest.program.answer host/guest.reported
 		host/guest.textOf`},
 	{"files of the host itself", "Only the owner of the host can write them, or they are part of the program", `
-		host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
+		cmd/starling-host.app.versionCommand host/internal/cachefile.Read host/internal/interp.decompress host/internal/machine.main host/internal/jail.programFiles
 		internal/keyfile.Read internal/keyfile.ReadFile host/internal/registry.linkedWith runtime/mcptool.authorizer.token serve/gateway.Pins.read
 		serve/tenant.scanSecret serve/tenant.scanTenant spec.Lines internal/config.MustSchema internal/config.Schema.UnmarshalJSON`},
 	{"a process of the host", "The host started it, and a frame has at most as many bytes as its kind allows", `
