@@ -31,15 +31,16 @@ import (
 // that they become. These may change only with Version, and with guest.wasm before the first
 // release.
 var fixtures = map[string]string{
-	"act":     "4c511c1e04f56e50704e72da9fcef759c38b53f5b2ff661d65f0714561adcef7",
-	"values":  "86aff7df56b0927ad60918a7a650af4a05b4d59c03b12f7efdbe666e23485d6e",
-	"adapter": "950540793f656135f19ab133ef5a55bef3ca8efbbf3542c10d0cd03a6cb32607",
-	"linked":  "5aea5162cf6f8226c3fdf6a64fa61b9f7e1bc69c2369fbc875f0c10d68d5d6e1",
-	"parts":   "8b5ff20ed959085c0b03b554266100d920c19a0d6377fcfe0e10f533746a866f",
-	"mcp":     "090d2c671d4859ece7c060931213164134734bc72bef0321500106136b68250c",
-	"command": "6b8a7727d59434b0d199c560fd6f2b24dfe9d5e04a07c8808865bca4ff37b594",
-	"context": "9cc636ffb93c242c5956735ada5760b0f0c14bf39afcace839d6ce2bfb115f66",
-	"plugin":  "0d6cfd7bc0924e94df7f23bd76cae7985df93c3ce597228519f4d4384a31f5be",
+	"act":     "bebdcaa78cc80678c35fa2b3dabdacc13533dd04b74cec734fe138883a29a273",
+	"values":  "d4252b0a4d52245ab0e3f3af96520ef443c19a94e7ae345e6ebd8dd3cbeb28ce",
+	"adapter": "9e75182feae173d26c7d82ce3bffca13e05fc8ff7bc8d51c7a8d949b2646ba95",
+	"linked":  "eb9a24e157914ab6f6ac747620db1d9830491e8b07ad17579ca585764344f3ff",
+	"parts":   "debbe461217d39454cbe8bf8b148c9c0fb9d6376190509eb0d499a155db29094",
+	"mcp":     "254885123d0b28552075b3ba63c49a3a15d5ed34fcae3a0c9a08725792c09fc4",
+	"command": "a40889cec51239894cc793552e4c351f727519ea2c2475c8df2bfa269775836e",
+	"context": "1629aa9937b3d49816e9ef2ed9e9652e90e345d01c3ab02f75e0d90f5d33c261",
+	"plugin":  "4ad2b8ae8d4adc321fa420ed5128c273728fe40c86f47ba33d0c99bb2ab913ff",
+	"stale":   "06b5dc4773099bd9c287bdb4ce91f0c75f8ec821de061dabe7f9ab669b8692cb",
 }
 
 // world is what the tools of the tests see.

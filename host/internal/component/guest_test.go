@@ -63,6 +63,13 @@ func TestContext(t *testing.T) {
 	}
 }
 
+// TestStaleHalves: a core value of 32 bits has a slot of 64, whose upper half may be of an earlier call.
+func TestStaleHalves(t *testing.T) {
+	if got := load(t, "stale").call("run", "{}"); got != `{"output":5}` {
+		t.Error(got)
+	}
+}
+
 // TestFloats reads decimals in the middle of two floats or just beside it, and writes floats of
 // all sizes: both are exact.
 func TestFloats(t *testing.T) {

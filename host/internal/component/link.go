@@ -18,7 +18,7 @@ import (
 
 // Version is the version of the linker. It changes when a component gives another module. A
 // module that an earlier version made keeps its digest, and replays.
-const Version = 2
+const Version = 3
 
 //go:embed guest/guest.wasm
 var guestSide []byte

@@ -408,7 +408,7 @@ static void flatten(const struct node *t, u32 p, u64 *slots, u32 back) {
     return;
   case VARIANT: case ENUM: case OPTION: case RESULT:
     if (back) {
-      if (slots[0] >> (8 * size) & ~0u) BROKEN("a discriminant is out of range");
+      if ((slots[0] & ~0u) >> (8 * size)) BROKEN("a discriminant is out of range");
       store(p, size, slots[0]);
     } else {
       zero(slots, 8 * t->flat);

@@ -24,4 +24,4 @@ await fromC('agent');
 execFileSync('npm', ['pack', '--silent', '--pack-destination', scratch, '@bytecodealliance/jco@1.35.0'], { stdio: ['ignore', 'ignore', 'inherit'] });
 execFileSync('tar', ['-xzf', join(scratch, 'bytecodealliance-jco-1.35.0.tgz'), '-C', scratch]);
 await fromC('adapter', ['wasi_snapshot_preview1', new Uint8Array(readFileSync(join(scratch, 'package/lib/wasi_snapshot_preview1.reactor.wasm')))]);
-for (const name of ['linked', 'parts', 'plugin', 'mcp', 'command', 'context']) writeFileSync(join(out, name + '.wasm'), await parse(readFileSync(name + '.wat', 'utf8')));
+for (const name of ['linked', 'parts', 'plugin', 'mcp', 'command', 'context', 'stale']) writeFileSync(join(out, name + '.wasm'), await parse(readFileSync(name + '.wat', 'utf8')));
