@@ -38,7 +38,7 @@ func signalWorkers(t *testing.T, signal unix.Signal) {
 			sent++
 		}
 	}
-	if sent == 0 {
+	if sent == 0 && signal != unix.SIGCONT { // the host may have killed those that were stopped
 		t.Error("there is no worker process")
 	}
 }
