@@ -319,7 +319,6 @@ var openers = map[string]string{
 	"host/internal/jail":                "/proc",
 	"host/internal/program":             "this program",
 	"host/internal/cachefile":           "the host's own cache, and only regular files",
-	"serve/gateway/tasks.go":            "locks in the user's own cache",
 	"release":                           "files of the tree",
 	"cmd/starling-host/archive.go":      "an archive may be a pipe: it is read line by line",
 	"cmd/starling-host/run.go":          "an input may be a pipe: it has a limit",

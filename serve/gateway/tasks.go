@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/span"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/mcptool"
@@ -31,26 +31,35 @@ type begun struct {
 	err    error         // of the host, which may have left the run open
 }
 
-// errElsewhere means that another program on this machine is making a run.
-var errElsewhere = errors.New("another program is making the run")
-
-// claim takes the lock of a run for as long as this program makes it. The lock ends with the program, however that
-// ends, which tells others that they may go on with the run. There is none where no cache can be written.
-func claim(runID string) (release func(), err error) {
-	path := filepath.Join(filepath.Dir(starling.CodeCacheFolder()), "making", runID)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	if errors.Is(err, fs.ErrNotExist) && os.MkdirAll(filepath.Dir(path), 0o700) == nil {
-		f, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
-	}
-	if err != nil {
+// claim waits for the lock of a run, which the program that makes the run holds as long as it lives: whoever has
+// it may go on with an open run. The error is that of ctx. Without a cache folder that can be written there is
+// nothing to lock.
+func claim(ctx context.Context, runID string) (release func(), err error) {
+	cache := starling.CodeCacheFolder()
+	folder := filepath.Join(filepath.Dir(cache), "making")
+	if cache == "" || os.MkdirAll(folder, 0o700) != nil {
 		return func() {}, nil
 	}
-	if free, err := keyfile.TryLock(f); !free && err == nil {
-		return nil, errors.Join(errElsewhere, f.Close())
+	path := filepath.Join(folder, runID)
+	unlock, err := await.Do(ctx, func() (func(), error) {
+		unlock, err := keyfile.Lock(path)
+		if err == nil && ctx.Err() != nil { // nobody waits for it any more
+			unlock()
+		}
+		return unlock, err
+	})
+	switch {
+	case ctx.Err() != nil:
+		if unlock != nil {
+			unlock()
+		}
+		return nil, ctx.Err()
+	case err != nil:
+		return func() {}, nil
 	}
 	return func() {
-		_ = os.Remove(path)
-		_ = f.Close()
+		_ = os.Remove(path) // whoever waits for the lock finds the run ended
+		unlock()
 	}, nil
 }
 
@@ -67,14 +76,12 @@ func (l *Tools) begin(ctx context.Context, runID string, run func(context.Contex
 	l.begun[runID] = b
 	go func() {
 		defer b.cancel()
-		release, err := claim(runID)
-		if err == nil {
-			err = run(ctx)
+		if release, err := claim(ctx, runID); err == nil { // otherwise it was stopped while another program makes the run
+			b.err = run(ctx)
 			release()
 		}
-		b.err = err
 		close(b.done)
-		if b.err == nil || errors.Is(b.err, errElsewhere) {
+		if b.err == nil {
 			l.forget(runID)
 		}
 	}()
@@ -142,7 +149,7 @@ func (l *session) Outcome(ctx context.Context, runID string, most time.Duration)
 	case <-late.C:
 	}
 	o, err := l.recorded(ctx, runID)
-	if err == nil && o.Status == eventlog.StatusOpen && failed != nil && !errors.Is(failed, errElsewhere) { // the host failed, and would do so again
+	if err == nil && o.Status == eventlog.StatusOpen && failed != nil { // the host failed, and would do so again
 		o.Status, o.End.Error = eventlog.StatusFailed, starling.PlainError(failed)
 	}
 	return o, err

@@ -113,11 +113,22 @@ func TestATaskOfAnotherProgramGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if o, err := other.Outcome(ctx, id, time.Minute); err != nil || o.Status != eventlog.StatusOpen {
+		if o, err := other.Outcome(ctx, id, 50*time.Millisecond); err != nil || o.Status != eventlog.StatusOpen {
 			t.Errorf("while another program makes it: %+v, %v", o, err)
 		}
 	}
+	waited := make(chan mcpsrv.Outcome, 1)
+	go func() {
+		o, _ := other.Outcome(ctx, id, time.Minute)
+		waited <- o
+	}()
+	if err := other.Stop(ctx, id); err != nil { // which stops the waiting, and not the run
+		t.Fatal(err)
+	}
 	release()
+	if o := <-waited; o.Status != eventlog.StatusOpen && o.Status != eventlog.StatusCompleted {
+		t.Errorf("after it was stopped where it is not made: %+v", o)
+	}
 	for _, of := range []*session{maker, other} {
 		if o, err := of.Outcome(ctx, id, time.Minute); err != nil || o.Status != eventlog.StatusCompleted || !strings.Contains(string(o.End.Answer), `"three"`) {
 			t.Errorf("afterwards: %+v, %v", o, err)
