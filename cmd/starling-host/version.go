@@ -24,8 +24,7 @@ func (a *app) versionCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			text, err := io.ReadAll(r)
-			a.stdout.Printf("%s", text)
+			_, err = io.Copy(a.stdout.Exact(), r)
 			return err
 		}
 		for _, line := range [][2]any{
