@@ -15,6 +15,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
@@ -77,10 +78,7 @@ func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOp
 		a.Config.Logger = db.o.Logger
 	}
 	if a.rules != nil {
-		a.Tools = make([]tool.Tool, len(a.box.Tools))
-		for i, t := range a.box.Tools {
-			a.Tools[i] = a.rules.Guard(t)
-		}
+		a.Tools = lists.Map(a.box.Tools, a.rules.Guard)
 	}
 	db.opened(a, a.close)
 	return a, nil

@@ -8,6 +8,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Certificate lists everything that determines an execution of a module. It is a function of the module's
@@ -107,15 +108,12 @@ func Certify(ctx context.Context, wasm []byte, limits sandbox.Limits) (Certifica
 
 // toolNames returns the tools that the module says it has. A WASI command says
 // nothing: its name is that of its file.
-func toolNames(ctx context.Context, module *sandbox.Module, wasm []byte) (names []string, err error) {
+func toolNames(ctx context.Context, module *sandbox.Module, wasm []byte) ([]string, error) {
 	described, err := guest.Load(ctx, loaded{module}, wasm, guest.Options{Limits: module.Limits(), New: true})
 	if err != nil || described.ABI() != abi.Version {
 		return nil, err
 	}
-	for _, t := range described.Tools() {
-		names = append(names, t.Name())
-	}
-	return names, nil
+	return lists.Map(described.Tools(), (*guest.Tool).Name), nil
 }
 
 // loaded is the engine of a module that is loaded.

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/step"
@@ -315,11 +316,8 @@ func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 }
 
 // All returns all tools of the module. The options must be those of the loading.
-func (m *Module) All(o ToolOptions) (all []*Tool) {
-	for _, t := range m.Tools() {
-		all = append(all, m.tool(t, o))
-	}
-	return all
+func (m *Module) All(o ToolOptions) []*Tool {
+	return lists.Map(m.Tools(), func(t *guest.Tool) *Tool { return m.tool(t, o) })
 }
 
 // EnvSecrets reads secrets from environment variables: NAME from STARLING_SECRET_NAME.

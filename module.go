@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -34,15 +35,12 @@ type ModuleBytes struct {
 
 // Document describes the module.
 func (m *Module) Document() ModuleDocument {
-	doc := ModuleDocument{
+	return ModuleDocument{
 		ModuleBytes: ModuleBytes{m.Source.Source, m.Digest().String(), len(m.Source.Wasm)},
 		ABI:         m.ABI(), Imports: append([]string{}, m.Imports()...),
 		Component: guest.ComponentOf(m.Source.Wasm), Interpreter: guest.InterpreterOf(m.Source.Wasm),
+		Tools: lists.Map(m.Tools(), func(t *guest.Tool) guest.ToolDocument { return guest.NewToolDocument(t.Describe()) }),
 	}
-	for _, t := range m.Tools() {
-		doc.Tools = append(doc.Tools, guest.NewToolDocument(t.Describe()))
-	}
-	return doc
 }
 
 // Annotations describes a module in the annotations of its artefact. They are information: what

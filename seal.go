@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 )
@@ -245,12 +246,10 @@ type BundleDocument struct {
 
 // Document returns the verdict as a document.
 func (v BundleVerdict) Document() BundleDocument {
-	doc := BundleDocument{Verdict: "valid", Sealed: v.Sealed, Trusted: len(v.Signatures) > 0, Signatures: v.Signatures, Receipts: v.Receipts, Runs: v.Certificate.Runs}
+	doc := BundleDocument{Verdict: "valid", Sealed: v.Sealed, Trusted: len(v.Signatures) > 0, Signatures: v.Signatures, Receipts: v.Receipts, Runs: v.Certificate.Runs,
+		Replays: lists.Map(v.Runs, Verdict.Document)}
 	if v.Sealed {
 		doc.Checkpoint = v.Checkpoint.Document()
-	}
-	for _, run := range v.Runs {
-		doc.Replays = append(doc.Replays, run.Document())
 	}
 	switch {
 	case v.Invalid != nil:

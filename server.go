@@ -7,8 +7,10 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/mcptool"
+	"github.com/starling-host/starling/runtime/tool"
 )
 
 // ServerOptions name a server of the Model Context Protocol and configure its tools.
@@ -50,12 +52,11 @@ func (db *DB) Connect(ctx context.Context, o ServerOptions) (*Server, error) {
 }
 
 // Tools returns the tools that the server last listed, sorted by name.
-func (s *Server) Tools() (all []*Tool) {
-	for _, t := range s.Client.Tools() {
+func (s *Server) Tools() []*Tool {
+	return lists.Map(s.Client.Tools(), func(t tool.Tool) *Tool {
 		said := t.(interface{ Definition() mcptool.Definition }).Definition()
-		all = append(all, &Tool{Tool: t, db: s.db, said: &said, policy: s.policy, most: s.most})
-	}
-	return all
+		return &Tool{Tool: t, db: s.db, said: &said, policy: s.policy, most: s.most}
+	})
 }
 
 // Offers reports whether the server has "resources", "prompts" or "tasks", as a capability or as an

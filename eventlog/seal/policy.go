@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Policy names the keys that a verifier trusts: keys of logs, and keys of witnesses that
@@ -200,14 +202,11 @@ func (p *Policy) Check(signed []byte) (Checkpoint, []Signature, error) {
 }
 
 // Logs returns the keys of logs that the policy names.
-func (p *Policy) Logs() (keys []PublicKey) {
+func (p *Policy) Logs() []PublicKey {
 	if p == nil {
 		return nil
 	}
-	for _, v := range p.logs {
-		keys = append(keys, PublicKey{v.name, v.public, vkey(v.name, algLog, v.public)})
-	}
-	return keys
+	return lists.Map(p.logs, func(v verifier) PublicKey { return PublicKey{v.name, v.public, vkey(v.name, algLog, v.public)} })
 }
 
 // of returns the keys that the policy names for the log of an origin, under its name.

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -129,10 +130,7 @@ func (s Statement) JSON() ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		path := make([]string, len(s.Path))
-		for i, h := range s.Path {
-			path[i] = h.String()
-		}
+		path := lists.Map(s.Path, canon.Hash.String)
 		doc.Format, doc.Envelope, doc.RunID, doc.Path = eventProofFormat, hex.EncodeToString(envelope), "", &path
 	}
 	text, err := display.JSON(doc, "  ")
@@ -405,10 +403,7 @@ func leafOf(runID string, r eventlog.Report) Leaf {
 // ProveRuns proves that runs are in the newest checkpoint with exactly these events. It is [Prove],
 // and [eventlog.ErrLogCorrupt] if a run is not the one that was sealed.
 func ProveRuns(ctx context.Context, db eventlog.Transactor, runs ...Run) ([]Proof, error) {
-	ids := make([]string, len(runs))
-	for i, run := range runs {
-		ids[i] = run.Stored[0].RunID
-	}
+	ids := lists.Map(runs, func(r Run) string { return r.Stored[0].RunID })
 	leaves, proofs, err := Prove(ctx, db, ids...)
 	if err != nil {
 		return nil, err

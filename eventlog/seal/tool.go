@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
+
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // ToolStatement is the text of a signature of a tool: the owner of a key vouches for a module
@@ -68,9 +70,7 @@ func OpenTool(signed []byte, vkeys ...string) (s ToolStatement, by, others []str
 			}
 		}
 	}
-	for _, sig := range n.UnverifiedSigs {
-		others = append(others, fmt.Sprintf("%s+%08x", sig.Name, sig.Hash))
-	}
+	others = lists.Map(n.UnverifiedSigs, func(sig note.Signature) string { return fmt.Sprintf("%s+%08x", sig.Name, sig.Hash) })
 	s, err = parseTool(n.Text)
 	return s, by, others, err
 }

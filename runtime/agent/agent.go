@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/observe"
 	"github.com/starling-host/starling/runtime/provider"
@@ -230,10 +231,7 @@ func (a *Agent) info() provider.Info {
 // started is the first event of a run.
 func (a *Agent) started(goal string) event.RunStarted {
 	if a.direct {
-		var refs []event.ToolSchemaRef
-		for _, t := range a.Tools {
-			refs = append(refs, ToolRef(t))
-		}
+		refs := lists.Map(a.Tools, ToolRef)
 		return event.RunStarted{
 			SchemaVersion: event.SchemaVersion, Goal: a.Tools[0].Name(), ToolSchemas: refs, ToolRegistryHash: event.RegistryHash(refs),
 			StarlingVersion: Version(), AppVersion: a.Config.AppVersion,
@@ -264,10 +262,7 @@ func (a *Agent) started(goal string) event.RunStarted {
 // toolRefs identifies the tools, sorted by name, with their positions in the model's list.
 func (a *Agent) toolRefs() []event.ToolSchemaRef {
 	byName := func(x, y event.ToolSchemaRef) int { return strings.Compare(x.Name, y.Name) }
-	refs := make([]event.ToolSchemaRef, len(a.Tools))
-	for i, t := range a.Tools {
-		refs[i] = a.toolRef(t)
-	}
+	refs := lists.Map(a.Tools, a.toolRef)
 	if slices.IsSortedFunc(refs, byName) {
 		return refs
 	}

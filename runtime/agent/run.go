@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/provider"
 	"github.com/starling-host/starling/runtime/step"
 )
@@ -237,11 +238,7 @@ func (a *Agent) callPending(ctx context.Context, talk *conversation) error {
 	if len(uses) == 0 {
 		return nil
 	}
-	calls := make([]step.ToolCall, len(uses))
-	for i, u := range uses {
-		calls[i] = a.call(talk.turnID, u)
-	}
-	results, err := step.CallTools(ctx, calls)
+	results, err := step.CallTools(ctx, lists.Map(uses, func(u *use) step.ToolCall { return a.call(talk.turnID, u) }))
 	if err != nil {
 		return err
 	}

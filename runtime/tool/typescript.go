@@ -13,6 +13,7 @@ import (
 	"unicode"
 
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // TypeScript declares tools for a model that writes code: as the object "tools", whose
@@ -264,10 +265,7 @@ func Declarations(language string, tools ...Tool) string {
 	case len(tools) <= MaxDeclared:
 		return "\n\nThe other tools:" + calls + "\n\n" + TypeScript(tools...)
 	}
-	names := make([]string, len(tools))
-	for i, t := range tools {
-		names[i] = t.Name()
-	}
+	names := lists.Map(tools, Tool.Name)
 	return fmt.Sprintf("\n\nThere are %d other tools. %s returns what they take and return.%s Their names: %s.\n", len(tools), SearchName, calls, strings.Join(names, ", "))
 }
 
@@ -346,9 +344,6 @@ func (s search) Execute(ctx context.Context, input json.RawMessage) (json.RawMes
 		return json.Marshal("no tool has these words in its name or description")
 	}
 	slices.SortStableFunc(matches, func(a, b match) int { return cmp.Compare(b.score, a.score) })
-	var found []Tool
-	for _, m := range matches[:min(len(matches), maxFound)] {
-		found = append(found, m.Tool)
-	}
-	return json.Marshal(TypeScript(found...))
+	found := matches[:min(len(matches), maxFound)]
+	return json.Marshal(TypeScript(lists.Map(found, func(m match) Tool { return m.Tool })...))
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/internal/tail"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Log is an event log in memory. Use [New].
@@ -170,11 +171,7 @@ func (l *Log) ListRuns(context.Context) ([]eventlog.RunSummary, error) {
 	runs := slices.SortedFunc(maps.Values(l.runs), func(a, b *run) int {
 		return cmp.Or(b.cursor.Run().StartedAt.Compare(a.cursor.Run().StartedAt), b.order-a.order)
 	})
-	out := make([]eventlog.RunSummary, len(runs))
-	for i, r := range runs {
-		out[i] = r.cursor.Run()
-	}
-	return out, nil
+	return lists.Map(runs, func(r *run) eventlog.RunSummary { return r.cursor.Run() }), nil
 }
 
 // ListRunsPage implements [eventlog.EventLog].

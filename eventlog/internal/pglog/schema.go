@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 const (
@@ -305,10 +306,7 @@ func Grants(r Roles, sets ...eventlog.TableSet) string {
 			if role == "" || len(n.Tables) == 0 {
 				continue
 			}
-			names := make([]string, len(n.Tables))
-			for i, table := range n.Tables {
-				names[i] = quote(table, `"`)
-			}
+			names := lists.Map(n.Tables, func(table string) string { return quote(table, `"`) })
 			fmt.Fprintf(&b, "GRANT %s ON %s TO %s;\n", n.Rights, strings.Join(names, ", "), quote(role, `"`))
 		}
 	}

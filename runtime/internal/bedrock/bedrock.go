@@ -17,6 +17,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -130,10 +131,7 @@ func (s signer) sign(method string, u *url.URL, h http.Header, body []byte, at t
 	}
 	values := map[string]string{"host": u.Host}
 	for name, all := range h {
-		var trimmed []string
-		for _, value := range all {
-			trimmed = append(trimmed, strings.Join(strings.Fields(value), " "))
-		}
+		trimmed := lists.Map(all, func(value string) string { return strings.Join(strings.Fields(value), " ") })
 		values[strings.ToLower(name)] = strings.Join(trimmed, ",")
 	}
 	names := slices.Sorted(maps.Keys(values))
@@ -144,10 +142,7 @@ func (s signer) sign(method string, u *url.URL, h http.Header, body []byte, at t
 	signed := strings.Join(names, ";")
 
 	// Every service but S3 escapes the path a second time.
-	segments := strings.Split(u.EscapedPath(), "/")
-	for i := range segments {
-		segments[i] = escape(segments[i])
-	}
+	segments := lists.Map(strings.Split(u.EscapedPath(), "/"), escape)
 	request := strings.Join([]string{method, strings.Join(segments, "/"), "", headers.String(), signed, digest(body)}, "\n")
 
 	const algorithm, last = "AWS4-HMAC-SHA256", "aws4_request"

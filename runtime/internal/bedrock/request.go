@@ -12,6 +12,7 @@ import (
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -159,11 +160,10 @@ func tools(req *provider.Request) (object, error) {
 	if err != nil || len(specs) == 0 {
 		return nil, err
 	}
-	var list []object
-	for _, spec := range specs {
+	list := lists.Map(specs, func(spec object) object {
 		spec["inputSchema"] = object{"json": spec["inputSchema"]}
-		list = append(list, object{"toolSpec": spec})
-	}
+		return object{"toolSpec": spec}
+	})
 	config := object{"tools": list}
 	switch choice := req.ToolChoice; choice {
 	case "":

@@ -10,6 +10,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -158,10 +159,7 @@ func setTools(req *provider.Request, body object) error {
 	if err != nil {
 		return err
 	}
-	var tools []object
-	for _, function := range functions {
-		tools = append(tools, object{"type": "function", "function": function})
-	}
+	tools := lists.Map(functions, func(function object) object { return object{"type": "function", "function": function} })
 	if len(tools) > 0 {
 		body["tools"] = tools
 	}

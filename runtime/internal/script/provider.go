@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -96,10 +97,7 @@ var classes = map[Class]error{
 
 func (f *Failure) check() error {
 	if _, ok := classes[f.Class]; !ok {
-		var names []string
-		for _, c := range slices.Sorted(maps.Keys(classes)) {
-			names = append(names, string(c))
-		}
+		names := lists.Map(slices.Sorted(maps.Keys(classes)), func(c Class) string { return string(c) })
 		return fmt.Errorf("unknown class of failure %q: want %s", f.Class, strings.Join(names, ", "))
 	}
 	if f.AfterChunks < 0 {
@@ -151,10 +149,9 @@ func (t *Turn) reasoning(r Reasoning) []provider.StreamChunk {
 	if r.Redacted {
 		return []provider.StreamChunk{{Kind: provider.ChunkRedactedThinking, Text: r.Text}}
 	}
-	var list []provider.StreamChunk
-	for _, piece := range t.pieces(r.Text) {
-		list = append(list, provider.StreamChunk{Kind: provider.ChunkReasoning, Text: piece})
-	}
+	list := lists.Map(t.pieces(r.Text), func(piece string) provider.StreamChunk {
+		return provider.StreamChunk{Kind: provider.ChunkReasoning, Text: piece}
+	})
 	if r.Signature != "" {
 		list[len(list)-1].Signature = []byte(r.Signature)
 	}

@@ -22,6 +22,7 @@ import (
 
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -185,21 +186,15 @@ func (p Problem) String() string {
 // names the first of many members that are not allowed, and says how many more there are. Error does
 // not, because recordings of failed calls have its text.
 func (e *Error) Brief() []string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
+	return lists.Map(e.Problems, func(p Problem) string {
 		p.Pointer, p.Message = display.Clip(p.Pointer, maxLine), display.Clip(cmp.Or(p.brief, p.Message), maxLine)
-		lines[i] = p.String()
-	}
-	return lines
+		return p.String()
+	})
 }
 
 // Error lists the problems, separated by semicolons.
 func (e *Error) Error() string {
-	lines := make([]string, len(e.Problems))
-	for i, p := range e.Problems {
-		lines[i] = p.String()
-	}
-	return strings.Join(lines, "; ")
+	return strings.Join(lists.Map(e.Problems, Problem.String), "; ")
 }
 
 // problems flattens a validation error to its leaves. The inner nodes only
