@@ -123,8 +123,8 @@ func (c *conn) query(ctx context.Context, query string, args []any, row func([]d
 }
 
 // value returns the one value that query yields.
-func (c *conn) value(ctx context.Context, query string) (v driver.Value, err error) {
-	err = c.query(ctx, query, nil, func(row []driver.Value) error {
+func (c *conn) value(ctx context.Context, query string, args ...any) (v driver.Value, err error) {
+	err = c.query(ctx, query, args, func(row []driver.Value) error {
 		v = row[0]
 		return nil
 	})
@@ -132,8 +132,8 @@ func (c *conn) value(ctx context.Context, query string) (v driver.Value, err err
 }
 
 // integer returns the one integer that query yields.
-func (c *conn) integer(ctx context.Context, query string) (int64, error) {
-	v, err := c.value(ctx, query)
+func (c *conn) integer(ctx context.Context, query string, args ...any) (int64, error) {
+	v, err := c.value(ctx, query, args...)
 	n, ok := v.(int64)
 	if err == nil && !ok {
 		err = fmt.Errorf("sqlitelog: %s: %v is not an integer", query, v)
@@ -177,7 +177,7 @@ func each(ctx context.Context, rows driver.Rows, row func([]driver.Value) error)
 		switch err := rows.Next(vals); {
 		case err == io.EOF:
 			return nil
-		case isInterrupt(err) && ctx.Err() != nil:
+		case codeOf(err) == sqlite3.SQLITE_INTERRUPT && ctx.Err() != nil:
 			return fmt.Errorf("sqlitelog: %w", ctx.Err())
 		case err != nil:
 			return classified(fmt.Errorf("sqlitelog: %w", err))
@@ -217,12 +217,6 @@ func isConflict(err error) bool {
 	}
 	return false
 }
-
-// isNull reports whether err means that a NOT NULL column has no value.
-func isNull(err error) bool { return codeOf(err) == sqlite3.SQLITE_CONSTRAINT_NOTNULL }
-
-// isInterrupt reports whether err means that a statement was interrupted.
-func isInterrupt(err error) bool { return codeOf(err) == sqlite3.SQLITE_INTERRUPT }
 
 // isFatal reports whether err is the disk's, or the file's, and not that of the
 // statement.

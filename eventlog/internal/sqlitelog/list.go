@@ -96,7 +96,7 @@ const (
 	behindSQL     = "SELECT " + boundedID + " FROM " + eachRun + " WHERE " + lacksEvents
 	behindGapSQL  = "SELECT DISTINCT " + boundedID + " FROM eventlog_events AS e WHERE e.rowid > ? AND " + lacksEvents
 	everyRunSQL   = "SELECT DISTINCT " + boundedID + " FROM eventlog_events"
-	isPositionSQL = "SELECT 1 FROM eventlog_events WHERE rowid = ? AND run_id = ? AND seq = ?"
+	isPositionSQL = "SELECT count(*) FROM eventlog_events WHERE rowid = ? AND run_id = ? AND seq = ?"
 )
 
 // behind returns the runs whose rows lack events, given that all rows had the events up to from.
@@ -106,15 +106,11 @@ func (c *conn) behind(ctx context.Context, indexed bool, from, newest position) 
 	case !indexed:
 		query = everyRunSQL
 	case from.pos != 0 && 0 <= gap && gap <= maxGap:
-		there := false
-		err := c.query(ctx, isPositionSQL, []any{from.pos, from.runID, from.seq}, func([]driver.Value) error {
-			there = true
-			return nil
-		})
+		there, err := c.integer(ctx, isPositionSQL, from.pos, from.runID, from.seq)
 		if err != nil {
 			return nil, err
 		}
-		if there {
+		if there > 0 {
 			query, args = behindGapSQL, []any{from.pos}
 		}
 	}

@@ -39,7 +39,10 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 		}
 		return report, l.index.CatchUp(ctx, &report, ids)
 	}
-	report.Runs, report.Events, err = l.extent(ctx)
+	const extent = "SELECT count(DISTINCT run_id), count(*) FROM eventlog_events"
+	err = l.read(ctx, func(q eventlog.Querier) error {
+		return q.Query(extent, nil, func(r eventlog.Row) error { return r.Scan(&report.Runs, &report.Events) })
+	})
 	if err != nil {
 		return report, err
 	}
@@ -58,18 +61,6 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 		return report, eventlog.ErrReadOnly
 	}
 	return report, l.migrate(ctx)
-}
-
-// extent counts the rows to carry over.
-func (l *Log) extent(ctx context.Context) (runs, events int64, err error) {
-	err = l.readers.with(ctx, func(r *conn) error {
-		if runs, err = r.integer(ctx, "SELECT count(DISTINCT run_id) FROM eventlog_events"); err != nil {
-			return err
-		}
-		events, err = r.integer(ctx, "SELECT count(*) FROM eventlog_events")
-		return err
-	})
-	return runs, events, err
 }
 
 // migrate holds the lock throughout.

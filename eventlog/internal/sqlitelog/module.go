@@ -3,7 +3,6 @@ package sqlitelog
 import (
 	"bytes"
 	"context"
-	"database/sql/driver"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
@@ -48,12 +47,8 @@ func (w *writer) storePiece(digest canon.Hash, n int, part []byte, last bool, si
 		return false, nil
 	}
 	if n > 0 {
-		there := 0
-		err := w.conn.query(context.Background(), "SELECT n FROM module_piece WHERE digest = ?", []any{digest[:]}, func([]driver.Value) error {
-			there++
-			return nil
-		})
-		if err != nil || there <= n {
+		there, err := w.conn.integer(context.Background(), "SELECT count(*) FROM module_piece WHERE digest = ?", digest[:])
+		if err != nil || there <= int64(n) {
 			return true, err
 		}
 	}

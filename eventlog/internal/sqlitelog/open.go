@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/hint"
@@ -58,7 +59,10 @@ func Open(ctx context.Context, path string, o Options) (*Log, error) {
 	if err := vetFile(path, o.ReadOnly); err != nil {
 		return nil, err
 	}
-	keepLocks()
+	// SQLite locks the file so that the locks are kept when other code in this process opens and closes
+	// it, as vetFile and touch do beside a log that is open. Only Linux can, and only before the first
+	// file is locked.
+	_, _ = sqlite.OFDLocking(true)
 	l := newLog(path, o)
 	open := l.openForWriting
 	if o.ReadOnly {
@@ -131,11 +135,6 @@ var ErrForeignWAL = hint.New("sqlitelog: a backup was copied over a database, an
 // log has.
 var ErrNotLog = errors.New("sqlitelog: not an event log")
 
-// keepLocks has SQLite lock the file so that the locks are kept when other code in
-// this process opens and closes it, as [vetFile] and [touch] do beside a log that is
-// open. Only Linux can, and only before the first file is locked.
-func keepLocks() { _, _ = sqlite.OFDLocking(true) }
-
 // ErrWALNotReadable is the error of a log whose last events are in a WAL, where SQLite
 // cannot make the file that it needs to read one. It says nothing about the log.
 var ErrWALNotReadable = hint.New("sqlitelog: the log has a WAL, which cannot be read in a directory that cannot be written to",
@@ -150,7 +149,7 @@ func (l *Log) openForReading(ctx context.Context) error {
 	}
 	l.readers = newReaders(l.path, "mode=ro")
 	err := l.examine(ctx)
-	if err == nil || !isCantOpen(err) {
+	if code := codeOf(err) & 0xff; code != sqlite3.SQLITE_CANTOPEN && code != sqlite3.SQLITE_READONLY {
 		return err
 	}
 	if _, walErr := os.Stat(l.path + "-wal"); !errors.Is(walErr, fs.ErrNotExist) {
@@ -283,20 +282,13 @@ func examine(ctx context.Context, c *conn) (layout int, err error) {
 }
 
 func objects(ctx context.Context, c *conn) ([]object, error) {
-	var objects []object
-	err := c.query(ctx, "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema", nil, func(row []driver.Value) error {
-		var text [4]string
-		for i, v := range row {
-			s, ok := v.(string)
-			if !ok {
-				return fmt.Errorf("%w: sqlite_schema holds a %T", eventlog.ErrLogCorrupt, v)
-			}
-			text[i] = s
+	const all = "SELECT type, name, tbl_name, coalesce(sql, '') FROM sqlite_schema"
+	return eventlog.QueryAll(querier{ctx, c}, all, nil, func(r eventlog.Row) (o object, err error) {
+		if err = r.Scan(&o.kind, &o.name, &o.table, &o.sql); err != nil {
+			err = fmt.Errorf("%w: sqlite_schema: %w", eventlog.ErrLogCorrupt, err)
 		}
-		objects = append(objects, object{text[0], text[1], text[2], text[3]})
-		return nil
+		return o, err
 	})
-	return objects, err
 }
 
 // vetColumns refuses computed columns in any table, because the tables of the host are in the same

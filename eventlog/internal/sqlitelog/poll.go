@@ -19,7 +19,7 @@ type poller struct {
 	done    chan struct{}
 	version func(ctx context.Context, r *conn) (int64, error)
 
-	looked atomic.Uint64 // transactions in which the writer has looked, see [Log.noteOtherCommits]
+	looked atomic.Uint64 // transactions in which the writer has looked, see [Log.commit]
 }
 
 func (p *poller) start(l *Log) {
@@ -108,13 +108,4 @@ func (s *pollState) foreign(version int64, looked uint64) bool {
 	}
 	s.changed = false
 	return true
-}
-
-// noteOtherCommits records after each transaction whether the writer found, at its
-// beginning, a commit by another process since its last one.
-func (l *Log) noteOtherCommits(found bool) {
-	if found {
-		l.hub.WakeAll()
-	}
-	l.poll.looked.Add(1)
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/tail"
-	sqlite3 "modernc.org/sqlite/lib"
 )
 
 // maxReaders bounds how many calls read the file at once; more wait.
@@ -199,13 +198,6 @@ var dialect = dblog.Compile(dblog.Dialect{
 func jsonList(ids []string) any {
 	list, _ := json.Marshal(ids) // texts never fail
 	return string(list)
-}
-
-// isCantOpen reports whether SQLite could not open one of its files, or could not without writing
-// to it.
-func isCantOpen(err error) bool {
-	code := codeOf(err) & 0xff
-	return code == sqlite3.SQLITE_CANTOPEN || code == sqlite3.SQLITE_READONLY
 }
 
 // read is [dblog.Backend].Read.

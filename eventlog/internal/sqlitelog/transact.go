@@ -79,10 +79,13 @@ func (t *transaction) do(w *writer) error {
 			return fmt.Errorf("sqlitelog: savepoint: %w", err)
 		}
 	}
-	t.last = newTx(w)
+	t.last = &tx{Statements: statements(querier{context.Background(), w.conn}), writer: w}
 	select {
 	case t.lent <- t.last:
-		t.err = t.last.end(<-t.back)
+		// A failed statement fails the transaction, even if the function returned nil.
+		if t.err = <-t.back; t.err == nil || isFatal(t.last.Failed) {
+			t.err = t.last.Failed
+		}
 	case <-t.callerGone:
 		t.err = errNotReturned
 	}
@@ -151,10 +154,7 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (taken int, err error) {
 	err = l.View(ctx, func(q eventlog.Querier) error {
 		exists := false
-		err := q.Query("SELECT 1 FROM sqlite_schema WHERE name = 'table_set'", nil, func(eventlog.Row) error {
-			exists = true
-			return nil
-		})
+		err := q.Query("SELECT count(*) FROM sqlite_schema WHERE name = 'table_set'", nil, func(r eventlog.Row) error { return r.Scan(&exists) })
 		if err == nil && exists {
 			taken, err = dblog.StepsTaken(q, set)
 		}
@@ -194,19 +194,6 @@ type tx struct {
 	changes pending.Changes
 }
 
-func newTx(w *writer) *tx {
-	return &tx{Statements: statements(querier{context.Background(), w.conn}), writer: w}
-}
-
-// end returns the error of the transaction. A failed statement fails the transaction, even if the
-// function returned nil.
-func (t *tx) end(err error) error {
-	if err == nil || isFatal(t.Failed) {
-		return t.Failed
-	}
-	return err
-}
-
 // Exec implements [eventlog.Tx].
 func (t *tx) Exec(sql string, args ...any) (int64, error) {
 	t.wrote = t.wrote || t.Ready(sql, args...) == nil
@@ -220,7 +207,11 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	if t.Failed != nil {
 		return t.Failed
 	}
-	at, err := t.position(runID, ev)
+	var at pending.Position
+	var err error
+	if ev.Seq != 1 { // if a run begins that is there, storing its event fails
+		at, err = t.writer.position(runID)
+	}
 	if err != nil {
 		return t.Fail("append", err)
 	}
@@ -243,15 +234,6 @@ func (t *tx) Append(runID string, ev event.Event) error {
 	}
 	t.changes.Move(runID, at)
 	return nil
-}
-
-// position returns the position of the run in the file. A run that begins is assumed not
-// to be there; if it is, storing its event fails.
-func (t *tx) position(runID string, ev event.Event) (pending.Position, error) {
-	if ev.Seq == 1 {
-		return pending.Position{}, nil
-	}
-	return t.writer.position(runID)
 }
 
 // refused explains why an event could not be stored. An existing one changes

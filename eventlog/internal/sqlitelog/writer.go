@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	sqlite3 "modernc.org/sqlite/lib"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
@@ -169,8 +171,12 @@ func (l *Log) commit(batch []item) (conflicts, error) {
 		}
 		if err == nil {
 			err = l.inPlace()
-			l.noteOtherCommits(l.writer.seen != seen)
-			l.compared.wrote(newest, l.writer.newest, l.writer.seen != seen)
+			others := l.writer.seen != seen // have committed since its last transaction
+			if others {
+				l.hub.WakeAll()
+			}
+			l.poll.looked.Add(1)
+			l.compared.wrote(newest, l.writer.newest, others)
 		}
 		if unlockErr := l.lock.Unlock(); err == nil {
 			err = unlockErr
@@ -352,7 +358,7 @@ func (w *writer) createRow(s eventlog.RunSummary, bytes int, epoch uint64) (no i
 	switch {
 	case isConflict(err):
 		return 0, pending.Continued(s.RunID)
-	case isNull(err):
+	case codeOf(err) == sqlite3.SQLITE_CONSTRAINT_NOTNULL: // of the start, see insertRunSQL
 		return 0, w.conflictReason(s.RunID, epoch)
 	}
 	return no, err
