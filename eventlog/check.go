@@ -145,7 +145,11 @@ type Checker struct {
 
 // NewChecker returns a checker that has seen nothing.
 func NewChecker(o CheckOptions) *Checker {
-	return &Checker{opts: o, pairs: newPairs(o.Strict)}
+	c := &Checker{opts: o, pairs: pairs{open: make(map[attempt]struct{})}}
+	if o.Strict {
+		c.pairs.calls = make(map[string]callState)
+	}
+	return c
 }
 
 // Add checks the next event. After an error the checker is unusable.
@@ -180,16 +184,11 @@ func (c *Checker) place(e event.Event) error {
 	case at.TerminalKind != 0:
 		return c.corruptLast("D4", "the terminal event is not the last: event %d follows", e.Seq)
 	case e.Seq != at.LastSeq+1:
-		return c.missing(e)
+		want := at.LastSeq + 1 // this is the number to report, and not the one that was found
+		return &CorruptError{RunID: e.RunID, Seq: want, Invariant: "D1",
+			Reason: fmt.Sprintf("event %d is missing; event %d (%v) comes in its place", want, e.Seq, e.Kind)}
 	}
 	return nil
-}
-
-// missing reports the expected number, not the number found.
-func (c *Checker) missing(e event.Event) error {
-	want := c.at.run.LastSeq + 1
-	return &CorruptError{RunID: e.RunID, Seq: want, Invariant: "D1",
-		Reason: fmt.Sprintf("event %d is missing; event %d (%v) comes in its place", want, e.Seq, e.Kind)}
 }
 
 // meaning checks the payload: the first event's version, the pairs, the root
@@ -197,10 +196,12 @@ func (c *Checker) missing(e event.Event) error {
 func (c *Checker) meaning(e event.Event) error {
 	s, encrypted := event.AsEncrypted(e.Payload)
 	first := c.at.run.LastSeq == 0
-	if !first && encrypted != (c.encrypted > 0) {
-		return c.mixed(e, encrypted)
-	}
-	if encrypted {
+	switch { // an event of the other kind was added without the key, or its writer hides its content
+	case !first && encrypted && c.encrypted == 0:
+		return corrupt(e, "encrypted", "the payload is encrypted; those before it are not")
+	case !first && !encrypted && c.encrypted > 0:
+		return corrupt(e, "encrypted", "the payload is not encrypted; those before it are")
+	case encrypted:
 		return c.encryptedMeaning(e, s)
 	}
 	var start error
@@ -262,11 +263,15 @@ func (c *Checker) rootFits(e event.Event) bool {
 	return decodePart(e, "D8", &p) == nil && bytes.Equal(p.MerkleRoot, root[:])
 }
 
-// advance moves behind e. A broken link at the end of the run is decided here,
-// by the Merkle root or by the head that the log keeps.
+// advance moves behind e. A broken link at the end of the run is decided here: by the head that the
+// log keeps, or between the last event and the terminal event e by the Merkle root. If that fits, all
+// before e is intact.
 func (c *Checker) advance(e event.Event) error {
-	if c.broken && e.Kind.Terminal() {
-		return c.blameNow(e, c.rootFits(e))
+	switch {
+	case c.broken && e.Kind.Terminal() && c.rootFits(e):
+		return corrupt(e, "D3", "PrevHash is not the hash of event %d; the Merkle root shows that this event was changed", e.Seq-1)
+	case c.broken && e.Kind.Terminal():
+		return c.corruptLast("D3", "the event was changed: its hash is not the one that event %d carries", e.Seq)
 	}
 	hash := e.Hash()
 	c.before, c.last = c.last, e.Kind
@@ -305,15 +310,6 @@ func firstMisfit(kept, got RunSummary) string {
 		}
 	}
 	return "nothing differs"
-}
-
-// blameNow decides a broken link between the last event and the terminal event
-// e, which has not been added: when the root fits, all before e is intact.
-func (c *Checker) blameNow(e event.Event, rootFits bool) error {
-	if rootFits {
-		return corrupt(e, "D3", "PrevHash is not the hash of event %d; the Merkle root shows that this event was changed", e.Seq-1)
-	}
-	return c.corruptLast("D3", "the event was changed: its hash is not the one that event %d carries", e.Seq)
 }
 
 // blame decides a broken link between the last two events. If the next event,
@@ -394,15 +390,6 @@ func (c *Checker) encryptedMeaning(e event.Event, s event.Encrypted) error {
 	}
 	c.encrypted++
 	return c.checkRoot(e)
-}
-
-// mixed reports an encrypted event in a plain run, or the reverse: it was added
-// without the key, or its writer hides its content.
-func (c *Checker) mixed(e event.Event, encrypted bool) error {
-	if encrypted {
-		return corrupt(e, "encrypted", "the payload is encrypted; those before it are not")
-	}
-	return corrupt(e, "encrypted", "the payload is not encrypted; those before it are")
 }
 
 // strictEvent checks the rules of strict mode that concern one event alone, and returns its

@@ -23,14 +23,6 @@ type callState struct {
 	open bool   // it has no outcome yet
 }
 
-func newPairs(strict bool) pairs {
-	p := pairs{open: make(map[attempt]struct{})}
-	if strict {
-		p.calls = make(map[string]callState)
-	}
-	return p
-}
-
 // callRef is the part of the payloads about a call that names it.
 type callRef struct {
 	CallID   string `cbor:"call_id"`
@@ -53,11 +45,6 @@ func refOf(e event.Event, payload any, invariant string) (c callRef, err error) 
 	return c, decodePart(e, invariant, &c)
 }
 
-// turnRef is the part of the payloads about a turn that names it.
-type turnRef struct {
-	TurnID string `cbor:"turn_id"`
-}
-
 func (p *pairs) add(e event.Event, payload any) error {
 	switch e.Kind {
 	case event.KindTurnStarted, event.KindAssistantMessageCompleted, event.KindBudgetExceeded:
@@ -77,7 +64,9 @@ func (p *pairs) add(e event.Event, payload any) error {
 // turnEvent opens or closes a turn. A budget that trips inside of the open turn closes it. A
 // trip between turns, of the wall clock for one, names none.
 func (p *pairs) turnEvent(e event.Event) error {
-	var t turnRef
+	var t struct {
+		TurnID string `cbor:"turn_id"`
+	}
 	if err := decodePart(e, "D6", &t); err != nil {
 		return err
 	}
@@ -194,17 +183,12 @@ func (p *hiddenPairs) add(e event.Event) error {
 	case event.KindRunResumed:
 		*p = hiddenPairs{}
 	case event.KindRunCompleted, event.KindRunFailed, event.KindRunCancelled:
-		return p.end(e)
-	}
-	return nil
-}
-
-func (p *hiddenPairs) end(e event.Event) error {
-	if p.turn && !p.tripped && e.Kind == event.KindRunCompleted {
-		return corrupt(e, "D6", "a turn is still open")
-	}
-	if p.calls > 0 {
-		return corrupt(e, "D7", "%d attempts of calls have no outcome", p.calls)
+		if p.turn && !p.tripped && e.Kind == event.KindRunCompleted {
+			return corrupt(e, "D6", "a turn is still open")
+		}
+		if p.calls > 0 {
+			return corrupt(e, "D7", "%d attempts of calls have no outcome", p.calls)
+		}
 	}
 	return nil
 }

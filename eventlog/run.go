@@ -143,7 +143,13 @@ func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
 		return RunPage{}, err
 	}
 	o = o.Normal()
-	matching := slices.DeleteFunc(slices.Clone(all), func(s RunSummary) bool { return !o.match(s) })
+	matching := slices.DeleteFunc(slices.Clone(all), func(s RunSummary) bool {
+		return o.Status != "" && s.Status() != o.Status ||
+			!InNamespace(s.RunID, o.Namespace) ||
+			!strings.Contains(LowerASCII(s.RunID[len(o.prefix()):]), LowerASCII(o.Query)) ||
+			!o.StartedAfter.IsZero() && !s.StartedAt.After(o.StartedAfter) ||
+			o.RequireToolCalls && s.ToolCallCount <= 0
+	})
 	from := 0
 	for !o.From.IsZero() && from < len(matching) && matching[from].StartedAt.After(o.From) {
 		from++
@@ -151,14 +157,6 @@ func (o RunPageOptions) Select(all []RunSummary) (RunPage, error) {
 	from = min(from+o.Offset, len(matching))
 	to := min(from+o.Limit, len(matching))
 	return RunPage{Runs: matching[from:to], TotalMatching: min(len(matching), o.MaxTotal()), Limit: o.Limit, Offset: o.Offset}, nil
-}
-
-func (o RunPageOptions) match(s RunSummary) bool {
-	return (o.Status == "" || s.Status() == o.Status) &&
-		InNamespace(s.RunID, o.Namespace) &&
-		strings.Contains(LowerASCII(s.RunID[len(o.prefix()):]), LowerASCII(o.Query)) &&
-		(o.StartedAfter.IsZero() || s.StartedAt.After(o.StartedAfter)) &&
-		(!o.RequireToolCalls || s.ToolCallCount > 0)
 }
 
 // prefix returns the prefix of the ids in the namespace.
@@ -405,20 +403,14 @@ func (s *RunSummary) add(e event.Event) {
 func (s *RunSummary) spend(p answerRef) {
 	s.InputTokens += p.InputTokens
 	s.OutputTokens += p.OutputTokens
-	s.CostUSD += finite(p.CostUSD)
+	if !math.IsNaN(p.CostUSD) && !math.IsInf(p.CostUSD, 0) { // a NaN is unequal to itself, and sums are compared
+		s.CostUSD += p.CostUSD
+	}
 }
 
 // modelEffect follows the map's header in the payload of an [event.EffectModel]
 // record: its first member in the canonical order.
 var modelEffect = canon.AppendText(canon.AppendText(nil, "name"), event.EffectModel)
-
-// finite keeps a NaN, which is unequal to itself, out of sums that are compared.
-func finite(x float64) float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return 0
-	}
-	return x
-}
 
 // answerRef is the part of an answer that is added up.
 type answerRef struct {
