@@ -84,7 +84,7 @@ func (n *notifier) take() (runs string, grown, signal bool) {
 	return b.String(), grown, signal
 }
 
-// run is the goroutine. It ends with close, once it has sent everything queued before.
+// run is the goroutine. It ends with ctx, once it has sent everything queued before.
 func (n *notifier) run() {
 	defer close(n.done)
 	defer func() {
@@ -136,17 +136,10 @@ func (n *notifier) send() {
 // is no disk to wait for.
 var notifying = map[string]string{"synchronous_commit": "off"}
 
-func (n *notifier) close() {
-	n.cancel()
-	<-n.done
-}
-
 // wait waits until the time has passed or the context has ended.
 func wait(ctx context.Context, d time.Duration) {
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 	case <-ctx.Done():
 	}
 }

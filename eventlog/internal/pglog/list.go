@@ -36,13 +36,8 @@ const behindSQL = `SELECT e.run_id FROM (SELECT run_id, max(seq) AS seq FROM eve
 // unindexed returns the runs whose rows lack events.
 func (l *Log) unindexed(ctx context.Context) (ids []string, err error) {
 	err = l.read(ctx, func(q eventlog.Querier) error {
-		ids = nil
-		return q.Query(behindSQL, nil, func(row eventlog.Row) error {
-			id := ""
-			err := row.Scan(&id)
-			ids = append(ids, id)
-			return err
-		})
+		ids, err = eventlog.QueryAll(q, behindSQL, nil, func(r eventlog.Row) (id string, err error) { return id, r.Scan(&id) })
+		return err
 	})
 	return ids, err
 }

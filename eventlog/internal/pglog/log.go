@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -89,7 +90,8 @@ func (l *Log) Close() error {
 	}
 	if !l.opts.ReadOnly {
 		<-l.stopped
-		l.notifier.close()
+		l.notifier.cancel()
+		<-l.notifier.done
 		l.marks.clear(l)
 	}
 	l.hub.Close()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Options are how to open a log. The zero value opens a database that has the tables
@@ -83,7 +84,24 @@ func Open(ctx context.Context, dsn string, o Options) (*Log, error) {
 		settings["enable_seqscan"], settings["jit"] = "off", "off"
 	}
 	config.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return set(ctx, conn, settings) }
-	return openPool(ctx, config, o)
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, fmt.Errorf("pglog: %w", err)
+	}
+	l := newLog(pool, o)
+	err = orUnavailable(sessionError(l.examine(ctx)))
+	if err == nil && o.AutoMigrate && !o.ReadOnly && l.layout.Load() < layoutVersion {
+		_, err = l.MigrateSchema(ctx, false)
+	}
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	if !o.ReadOnly {
+		go l.write()
+		go l.notifier.run()
+	}
+	return l, nil
 }
 
 // startParams are the settings that travel in the first message of a connection, if the address has
@@ -115,37 +133,15 @@ func set(ctx context.Context, conn *pgx.Conn, settings map[string]string) error 
 	if len(settings) == 0 {
 		return nil
 	}
-	var calls []string
-	for _, name := range slices.Sorted(maps.Keys(settings)) {
-		calls = append(calls, "set_config("+quote(name, "'")+", "+quote(settings[name], "'")+", false)")
-	}
+	calls := lists.Map(slices.Sorted(maps.Keys(settings)), func(name string) string {
+		return "set_config(" + quote(name, "'") + ", " + quote(settings[name], "'") + ", false)"
+	})
 	_, err := conn.Exec(ctx, "SELECT "+strings.Join(calls, ", "))
 	return err
 }
 
 // readOnlyParam makes the server refuse writes, which a read-only log does not make anyway.
 const readOnlyParam = "default_transaction_read_only"
-
-func openPool(ctx context.Context, config *pgxpool.Config, o Options) (*Log, error) {
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, fmt.Errorf("pglog: %w", err)
-	}
-	l := newLog(pool, o)
-	err = orUnavailable(sessionError(l.examine(ctx)))
-	if err == nil && o.AutoMigrate && !o.ReadOnly && l.layout.Load() < layoutVersion {
-		_, err = l.MigrateSchema(ctx, false)
-	}
-	if err != nil {
-		pool.Close()
-		return nil, err
-	}
-	if !o.ReadOnly {
-		go l.write()
-		go l.notifier.run()
-	}
-	return l, nil
-}
 
 // examine checks the server and finds the layout of the tables.
 func (l *Log) examine(ctx context.Context) error {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/internal/pgtest"
@@ -111,7 +111,7 @@ func TestGatesAreLeftOpenWhenOneCannotBeClosed(t *testing.T) {
 	dsn := pgtest.Database(t)
 	l := openAt(t, dsn+"&lock_timeout=100", Options{AutoMigrate: true})
 	runs := []string{"a", "b"}
-	both := gates(slices.Values(runs))
+	both := gates(runs)
 	if len(both) != 2 {
 		t.Fatalf("%q have the gates %v", runs, both)
 	}

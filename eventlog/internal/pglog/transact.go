@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
@@ -556,9 +556,9 @@ func gate(runID string) int32 {
 }
 
 // gates returns the gates of several runs, each once and in order.
-func gates(runIDs iter.Seq[string]) []int32 {
+func gates(runIDs []string) []int32 {
 	var open [gateCount]bool
-	for id := range runIDs {
+	for _, id := range runIDs {
 		open[gate(id)] = true
 	}
 	var all []int32
@@ -599,7 +599,7 @@ func lockGates(ctx context.Context, conn *pgxpool.Conn, runIDs []string) (unlock
 	const lock = "SELECT pg_advisory_lock(1398033480, gate) FROM unnest($1::int[]) AS gates(gate)"
 	_, err = conn.Exec(ctx, attend, fmt.Sprint(idleTime.Milliseconds()))
 	if err == nil {
-		_, err = conn.Exec(ctx, lock, gates(slices.Values(runIDs)))
+		_, err = conn.Exec(ctx, lock, gates(runIDs))
 	}
 	if err != nil {
 		unlock() // the session keeps the locks it got before the statement failed

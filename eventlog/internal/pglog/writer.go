@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // planTime is how long the server's plan for the writing statement is kept. A plan
@@ -125,7 +125,7 @@ func (n *writer) attempt(b *batch, again bool) (conflicts, error) {
 		return nil, err
 	}
 	waited(n.conn)
-	refused, err := b.columns.insert(ctx, n.conn, gates(b.columns.runIDs()))
+	refused, err := b.columns.insert(ctx, n.conn, gates(lists.Map(b.runs, func(r *run) string { return r.ID })))
 	if err == nil {
 		err = waited(n.conn)
 	}
@@ -332,7 +332,13 @@ func (b *batch) fill(items []item) {
 	for _, it := range items {
 		i, known := b.at[it.Run]
 		if !known {
-			i = b.addRun(it.Run, it.Event.Seq-1)
+			if b.at == nil {
+				b.at = make(map[*run]int)
+			}
+			i = len(b.runs)
+			b.at[it.Run] = i
+			b.runs = append(b.runs, it.Run)
+			b.columns.addRun(it.Run.ID, it.Event.Seq-1, it.Run.Epoch)
 		}
 		b.columns.setAfter(i, it.After)
 		for _, digest := range it.Uses {
@@ -342,17 +348,6 @@ func (b *batch) fill(items []item) {
 	}
 }
 
-func (b *batch) addRun(r *run, before uint64) int {
-	if b.at == nil {
-		b.at = make(map[*run]int)
-	}
-	i := len(b.runs)
-	b.at[r] = i
-	b.runs = append(b.runs, r)
-	b.columns.addRun(r.ID, before, r.Epoch)
-	return i
-}
-
 // split returns a batch for each run.
 func (b *batch) split() []*batch {
 	items := make([][]item, len(b.runs))
@@ -360,12 +355,11 @@ func (b *batch) split() []*batch {
 		i := b.at[it.Run]
 		items[i] = append(items[i], it)
 	}
-	each := make([]*batch, len(items))
-	for i := range each {
-		each[i] = &batch{}
-		each[i].fill(items[i])
-	}
-	return each
+	return lists.Map(items, func(items []item) *batch {
+		one := &batch{}
+		one.fill(items)
+		return one
+	})
 }
 
 // settle finds out why runs of a batch were refused. After an attempt whose outcome is
@@ -472,8 +466,8 @@ func numbers() *strings.Replacer {
 
 // insertSQL writes a batch. It moves the row of each run from where the batch expects it,
 // under the batch's epoch, to where the batch leaves it, and stores the events only of the
-// runs whose rows it could move. Its result is the numbers of the other runs; the first
-// run is number one. $10 is whether runs begin. $11 and $12 are the modules of runs that begin
+// runs whose rows it could move. Its result is the places of the other runs, the first of
+// which is 0. $10 is whether runs begin. $11 and $12 are the modules of runs that begin
 // and the ids of these runs; if one of the modules is no longer there, the statement fails.
 //
 // Two such statements that meet at a run wait for each other at its row: the second one
@@ -514,7 +508,7 @@ var insertSQL = numbers().Replace(fmt.Sprintf(`WITH gate AS (
 	WHERE u.run_id IN (SELECT g.run_id FROM unnest($1::text[]) WITH ORDINALITY AS g(run_id, no) WHERE g.no IN (SELECT no FROM taken))
 	ON CONFLICT (digest, used_by) DO NOTHING
 )
-SELECT no FROM generate_series(1, cardinality($4::float8[])) AS everyone(no)
+SELECT no - 1 FROM generate_series(1, cardinality($4::float8[])) AS everyone(no)
 WHERE (SELECT count(*) FROM taken) < cardinality($4::float8[]) AND (no IN (SELECT no FROM taken)) IS NOT TRUE`, layoutVersion))
 
 // reset forgets everything but the memory.
@@ -529,17 +523,6 @@ func (c *columns) addRun(id string, before, epoch uint64) {
 	c.rows = append(c.rows, row{id: id, before: before, epoch: epoch})
 }
 
-// runIDs yields the runs.
-func (c *columns) runIDs() iter.Seq[string] {
-	return func(yield func(string) bool) {
-		for i := range c.rows {
-			if !yield(c.rows[i].id) {
-				return
-			}
-		}
-	}
-}
-
 // setAfter sets the summary of the run in row i.
 func (c *columns) setAfter(i int, s eventlog.RunSummary) { c.rows[i].after = s }
 
@@ -547,11 +530,6 @@ func (c *columns) setAfter(i int, s eventlog.RunSummary) { c.rows[i].after = s }
 func (c *columns) addEvent(i int, e event.Event) {
 	c.rows[i].bytes += int64(len(e.Payload))
 	c.events = append(c.events, rowEvent{i, e})
-}
-
-// begins reports whether a run begins, which has no row yet.
-func (c *columns) begins() bool {
-	return slices.ContainsFunc(c.rows, func(r row) bool { return r.before == 0 && r.epoch == 0 })
 }
 
 // arguments returns the arguments of the statement.
@@ -577,7 +555,8 @@ func (c *columns) arguments(gates []int32) []any {
 	for i := range c.uses {
 		modules[i], users[i] = c.uses[i].digest[:], c.uses[i].runID
 	}
-	return []any{ids, heads, ofRuns, costs, eventRuns, hashes, payloads, ofEvents, gates, c.begins(), modules, users}
+	begins := slices.ContainsFunc(c.rows, func(r row) bool { return r.before == 0 && r.epoch == 0 }) // it has no row yet
+	return []any{ids, heads, ofRuns, costs, eventRuns, hashes, payloads, ofEvents, gates, begins, modules, users}
 }
 
 // insert writes the columns, through the gates, and returns the rows of the runs that
@@ -587,8 +566,5 @@ func (c *columns) insert(ctx context.Context, conn *pgx.Conn, gates []int32) (re
 	if err != nil {
 		return nil, err
 	}
-	return pgx.CollectRows(rows, func(r pgx.CollectableRow) (i int32, err error) {
-		err = r.Scan(&i)
-		return i - 1, err
-	})
+	return pgx.CollectRows(rows, pgx.RowTo[int32])
 }
