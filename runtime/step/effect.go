@@ -168,7 +168,17 @@ func perform[T any](ctx context.Context, key string, requestBytes int, fn func(c
 	if err != nil {
 		return nil, effectFailure(ctx, err)
 	}
-	raw, err := encodeValue(value)
+	raw, err := canon.Marshal(value)
+	if err == nil {
+		// A payload and an envelope add one level of nesting each, and the event around the value must be
+		// read back.
+		err = canon.ValidInside(raw, 2)
+	}
+	if err != nil {
+		err = fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
+	} else if err = readable[T](raw); err != nil {
+		err = fmt.Errorf("step: the effect's result cannot be read back: %w", err)
+	}
 	if err != nil {
 		return nil, effectFailure(context.Background(), err)
 	}
@@ -190,23 +200,6 @@ func guarded[T any](ctx context.Context, key string, fn func(context.Context, st
 	return fn(context.WithValue(ctx, attemptKey{}, (*Attempt)(nil)), key)
 }
 
-// encodeValue returns the record of a value. It refuses values that could not be decoded again.
-func encodeValue[T any](value T) (canon.Raw, error) {
-	raw, err := canon.Marshal(value)
-	if err != nil {
-		return nil, fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
-	}
-	// A payload and an envelope add one level of nesting each, and the event around the
-	// value must be read back.
-	if err := canon.ValidInside(raw, 2); err != nil {
-		return nil, fmt.Errorf("step: the effect's result cannot be recorded: %w", err)
-	}
-	if err := readable[T](raw); err != nil {
-		return nil, fmt.Errorf("step: the effect's result cannot be read back: %w", err)
-	}
-	return raw, nil
-}
-
 // readable returns the reason why raw is not the record of a T, or nil.
 func readable[T any](raw canon.Raw) error {
 	var value T
@@ -217,7 +210,7 @@ func readable[T any](raw canon.Raw) error {
 // context of the effect ended. A deadline that an effect sets itself does not count.
 func effectFailure(ctx context.Context, err error) *event.EffectError {
 	kind, after := tool.KindOf(err)
-	errorType := string(kind)
+	errorType, retryAfter := string(kind), int64(0)
 	switch {
 	case errors.Is(err, tool.ErrPanicked):
 		errorType = event.ErrorPanic
@@ -228,9 +221,9 @@ func effectFailure(ctx context.Context, err error) *event.EffectError {
 	case errors.Is(err, tool.ErrFuel):
 		errorType = event.ErrorFuel
 	case kind == abi.ErrorSnooze:
-		return &event.EffectError{Type: errorType, Message: recordable(err.Error()), RetryAfterMs: after.Milliseconds()}
+		retryAfter = after.Milliseconds()
 	}
-	return &event.EffectError{Type: errorType, Message: recordable(err.Error())}
+	return &event.EffectError{Type: errorType, Message: recordable(err.Error()), RetryAfterMs: retryAfter}
 }
 
 // recordEffect records an effect, with the fuel spent before it. In a replay it passes the recorded

@@ -166,7 +166,14 @@ func (c *Context) write(ctx context.Context, kind event.Kind, payload any) error
 	if ev.Payload, err = c.commit(ev, payload); err != nil {
 		return fmt.Errorf("step: the commitment to a call: %w", err)
 	}
-	if err := c.append(ctx, ev); err != nil {
+	appending, cancel := c.detach(ctx)
+	began := time.Now()
+	err = c.cfg.Log.Append(appending, ev.RunID, ev)
+	cancel()
+	if m := c.cfg.Metrics; m != nil {
+		m.ObserveEventlogAppend(kind.String(), status(err), time.Since(began))
+	}
+	if err != nil {
 		if invalid := canon.ValidInside(raw, 1); invalid != nil {
 			return fmt.Errorf("step: %s cannot be recorded: %w", kind, invalid)
 		}
@@ -199,18 +206,6 @@ func (c *Context) commit(ev event.Event, payload any) (raw canon.Raw, err error)
 		}
 	}
 	return ev.Payload, err
-}
-
-// append passes ev to the log and measures the time.
-func (c *Context) append(ctx context.Context, ev event.Event) error {
-	ctx, cancel := c.detach(ctx)
-	defer cancel()
-	began := time.Now()
-	err := c.cfg.Log.Append(ctx, ev.RunID, ev)
-	if m := c.cfg.Metrics; m != nil {
-		m.ObserveEventlogAppend(ev.Kind.String(), status(err), time.Since(began))
-	}
-	return err
 }
 
 // barrier returns once all recorded events are durable. It precedes everything that is visible

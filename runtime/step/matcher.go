@@ -103,44 +103,36 @@ func (m *matcher) peek(id string) *event.Event {
 	return &m.events[s.events[s.next]]
 }
 
-// over reports whether a call has no more events because the recording was cut off.
-func (m *matcher) over(id string) bool { return m.open && m.peek(id) == nil }
-
 // claim takes the next event of a stream, which must be of the given kind. did describes the action
 // of the replay, for readers.
 func (m *matcher) claim(id string, kind event.Kind, did string) (*event.Event, error) {
-	s, next := m.stream(id), m.peek(id)
+	s, next, of := m.stream(id), m.peek(id), "the run"
+	if id != "" {
+		of = "call " + id
+	}
 	switch {
 	case next == nil && m.open:
 		return nil, ErrRecordingEnded
 	case next == nil:
 		return nil, &MismatchError{
 			Seq: m.before + uint64(len(m.events)) + 1, Kind: kind, Class: MismatchExhausted,
-			Reason: fmt.Sprintf("nothing more is recorded for %s, but the replay did %s", streamName(id), did),
+			Reason: fmt.Sprintf("nothing more is recorded for %s, but the replay did %s", of, did),
 		}
 	case next.Kind != kind:
 		return nil, &MismatchError{
 			Seq: next.Seq, Kind: kind, ExpectedKind: next.Kind, Class: MismatchKind,
 			Reason: fmt.Sprintf("%s is recorded, but the replay did %s", next.Kind, did),
 		}
-	case next.Seq <= s.floor:
-		return nil, outOfOrder(next, s.floor)
+	case next.Seq <= s.floor: // it is recorded before one that must precede it
+		err := unreadable(next, fmt.Errorf("%s is recorded before what it depends on", next.Kind))
+		err.Field, err.Expected, err.Got = "seq", fmt.Sprint(next.Seq), fmt.Sprintf("more than %d", s.floor)
+		if s.floor == never {
+			err.Got = "nothing, because a call that it waits for has no outcome"
+		}
+		return nil, err
 	}
 	s.next++
 	return next, nil
-}
-
-// outOfOrder returns the mismatch of an event that is recorded before one that must precede it.
-func outOfOrder(ev *event.Event, floor uint64) error {
-	err := &MismatchError{
-		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
-		Reason: fmt.Sprintf("%s is recorded before what it depends on", ev.Kind),
-		Field:  "seq", Expected: fmt.Sprint(ev.Seq), Got: fmt.Sprintf("more than %d", floor),
-	}
-	if floor == never {
-		err.Got = "nothing, because a call that it waits for has no outcome"
-	}
-	return err
 }
 
 // fork starts the stream of a call that the parent has scheduled. The call's events come after
@@ -221,32 +213,21 @@ func match[T event.Payload](m *matcher, payload *T, take func(p *T, recorded T) 
 	case err != nil:
 		return nil, unreadable(ev, err)
 	case !bytes.Equal(got, ev.Payload):
-		return nil, different(ev, got) // which may be why take failed
+		different := unreadable(ev, fmt.Errorf("%s differs", ev.Kind)) // which may be why take failed
+		different.Field, different.Expected, different.Got, _ = event.Diff(ev.Payload, got)
+		if different.Field == "turn_id" {
+			different.Class = MismatchTurnID
+		}
+		return nil, different
 	case unusable != nil:
 		return nil, unreadable(ev, unusable)
 	}
 	return ev, nil
 }
 
-// unreadable returns the mismatch of a recorded event that lacks something the replay needs.
-func unreadable(ev *event.Event, err error) error {
-	return &MismatchError{
-		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
-		Reason: err.Error(),
-	}
-}
-
-// different returns the mismatch of two payloads of the same kind.
-func different(ev *event.Event, got []byte) error {
-	err := &MismatchError{
-		Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload,
-		Reason: fmt.Sprintf("%s differs", ev.Kind),
-	}
-	err.Field, err.Expected, err.Got, _ = event.Diff(ev.Payload, got)
-	if err.Field == "turn_id" {
-		err.Class = MismatchTurnID
-	}
-	return err
+// unreadable returns the mismatch of a recorded event that lacks something the replay needs, or differs.
+func unreadable(ev *event.Event, err error) *MismatchError {
+	return &MismatchError{Seq: ev.Seq, Kind: ev.Kind, ExpectedKind: ev.Kind, Class: MismatchPayload, Reason: err.Error()}
 }
 
 // describe describes a payload of the replay in a few words.
@@ -262,14 +243,6 @@ func describe(payload any) string {
 		return p.EventKind().String()
 	}
 	return "something else"
-}
-
-// streamName names a stream for a reader.
-func streamName(id string) string {
-	if id == "" {
-		return "the run"
-	}
-	return fmt.Sprintf("call %s", id)
 }
 
 // isInterruption reports whether an error type means an interruption: by a deadline, the caller, or

@@ -229,7 +229,7 @@ func (t *turn) answered(ctx context.Context, a *answer) (*provider.Response, err
 		}
 	}
 	return t.recordAnswer(ctx, event.AssistantMessageCompleted{
-		TurnID: t.id, Text: a.partial(), ToolUses: a.planned(t.c.freeCallID), StopReason: recordable(a.end.StopReason),
+		TurnID: t.id, Text: a.partial(), ToolUses: t.planned(a.uses), StopReason: recordable(a.end.StopReason),
 		InputTokens: a.usage.InputTokens, OutputTokens: a.usage.OutputTokens,
 		CacheReadTokens: a.usage.CacheReadTokens, CacheCreateTokens: a.usage.CacheCreateTokens,
 		CostUSD: t.c.cost(ctx, t.req.Model, a.usage), RawResponseHash: a.end.RawResponseHash,
@@ -595,16 +595,17 @@ func (a *answer) broken(req *provider.Request) error {
 	return fmt.Errorf("%w: the answer is broken: the provider's reason is %q%s", provider.ErrServer, recordable(a.end.StopReason), why)
 }
 
-// planned returns the tool uses in recorded form. free reports whether the run has not used a call
-// id; a use whose id is taken gets another one.
-func (a *answer) planned(free func(id string) bool) []event.PlannedToolUse {
+// planned returns the tool uses in recorded form. A use whose id the run has used before gets another one.
+func (t *turn) planned(uses []*use) []event.PlannedToolUse {
 	var all []event.PlannedToolUse
-	for _, u := range a.uses {
-		id := u.id
-		if !plainID().MatchString(id) || !free(id) {
-			id = NewCallID()
+	for _, u := range uses {
+		planned := event.PlannedToolUse{CallID: u.id, ToolName: u.name}
+		t.c.mu.Lock()
+		_, used := t.c.callIDs[u.id]
+		t.c.mu.Unlock()
+		if used || !plainID().MatchString(u.id) {
+			planned.CallID = NewCallID()
 		}
-		planned := event.PlannedToolUse{CallID: id, ToolName: u.name}
 		planned.Args, planned.Malformed = argsOf(u.args.String())
 		all = append(all, planned)
 	}

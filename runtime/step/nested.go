@@ -88,7 +88,15 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	if result.CallID != "" {
 		return result, nil
 	}
-	return a.c.earlierResult(effect.Value)
+	var named event.NestedCall
+	if err := canon.Unmarshal(effect.Value, &named); err != nil {
+		return ToolResult{}, err
+	}
+	n := a.c.nested[named.CallID]
+	if n == nil || !n.ended {
+		return ToolResult{}, a.c.stop(fmt.Errorf("step: run %s has no outcome of the nested call %q", a.c.cfg.RunID, named.CallID))
+	}
+	return n.result, nil
 }
 
 // refuses returns the failure of a nested call that is not allowed. A replay makes the calls that
@@ -206,17 +214,4 @@ func (c *Context) take(call *nestedCall) {
 	for _, n := range c.nested {
 		n.taken = n.taken || n.key == call.key
 	}
-}
-
-// earlierResult returns the outcome of the nested call that an effect names.
-func (c *Context) earlierResult(value canon.Raw) (ToolResult, error) {
-	var named event.NestedCall
-	if err := canon.Unmarshal(value, &named); err != nil {
-		return ToolResult{}, err
-	}
-	n := c.nested[named.CallID]
-	if n == nil || !n.ended {
-		return ToolResult{}, c.stop(fmt.Errorf("step: run %s has no outcome of the nested call %q", c.cfg.RunID, named.CallID))
-	}
-	return n.result, nil
 }

@@ -184,7 +184,7 @@ func (a *Attempt) cutOff() error {
 	}
 	a.c.mu.Lock()
 	defer a.c.mu.Unlock()
-	if a.c.matcher.over(a.callID) {
+	if m := a.c.matcher; m.open && m.peek(a.callID) == nil {
 		return ErrRecordingEnded
 	}
 	return nil
@@ -298,7 +298,11 @@ func ErrorType(ctx context.Context, err error) string {
 func (a *Attempt) judge(ctx context.Context, p *plan) error {
 	effect := event.SideEffectRecorded{Name: event.EffectPolicy, CallID: a.callID}
 	if a.c.replaying() {
-		if !a.judged() {
+		next := a.c.peek(a.callID)
+		if next == nil {
+			return nil
+		}
+		if recorded, err := next.AsSideEffectRecorded(); err != nil || recorded.Name != event.EffectPolicy {
 			return nil
 		}
 	} else {
@@ -337,18 +341,6 @@ func (p *plan) ask(ctx context.Context) event.Verdicts {
 		}
 	}
 	return all
-}
-
-// judged reports whether the next recorded event is a decision of a policy.
-func (a *Attempt) judged() bool {
-	a.c.mu.Lock()
-	defer a.c.mu.Unlock()
-	next := a.c.matcher.peek(a.callID)
-	if next == nil {
-		return false
-	}
-	effect, err := next.AsSideEffectRecorded()
-	return err == nil && effect.Name == event.EffectPolicy
 }
 
 // The default wait between attempts.
@@ -437,10 +429,8 @@ func (a *Attempt) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 
 // pause waits until the time has passed or ctx ends.
 func pause(ctx context.Context, wait time.Duration) {
-	timer := time.NewTimer(wait)
-	defer timer.Stop()
 	select {
-	case <-timer.C:
+	case <-time.After(wait):
 	case <-ctx.Done():
 	}
 }

@@ -102,14 +102,6 @@ func (c *Context) peek(call string) *event.Event {
 	return c.matcher.peek(call)
 }
 
-// freeCallID reports whether the run has not used a call id.
-func (c *Context) freeCallID(id string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, used := c.callIDs[id]
-	return !used
-}
-
 // carried has the recorded effects of the last attempt of each call without an outcome, in order,
 // by the id in its idempotency keys. A call that replaces such a call takes its first results from
 // them, so that these effects are not repeated.

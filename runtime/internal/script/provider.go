@@ -57,10 +57,8 @@ func (s *stream) Next(ctx context.Context) (provider.StreamChunk, error) {
 // stream has ended meanwhile.
 func (s *stream) pause(ctx context.Context) error {
 	if s.delay > 0 && s.begun {
-		timer := time.NewTimer(s.delay)
-		defer timer.Stop()
 		select {
-		case <-timer.C:
+		case <-time.After(s.delay):
 		case <-ctx.Done():
 		case <-s.ctx.Done():
 		}
