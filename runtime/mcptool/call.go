@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -19,6 +20,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -108,8 +110,10 @@ func (c *conversation) hear(arguments *canon.Doc) (answer, error) {
 		return answer{}, errAskedBefore
 	}
 	if c.conn == nil {
-		if bad := c.tool.refuses(arguments); bad != nil {
-			return answer{}, bad
+		if client.options.Strict { // a log and the caller bound the size of the input
+			if bad := tool.CheckInput(c.tool.input(), arguments, math.MaxInt, false); bad != nil {
+				return answer{}, bad
+			}
 		}
 		conn, err := client.connected(ctx)
 		if err == nil && c.tool.method == "" && client.changed(c.tool) {
@@ -153,7 +157,9 @@ func (c *conversation) request() {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.cancel = cancel
 	x := &exchange{params: canon.Join(c.params)}
-	c.conn.calls.speaks(c.during, x)
+	c.conn.calls.mu.Lock()
+	c.during.x = x
+	c.conn.calls.mu.Unlock()
 	params := map[string]mcp.Params{
 		"": &mcp.CallToolParams{Name: c.tool.remote}, "resources/read": &mcp.ReadResourceParams{}, "prompts/get": &mcp.GetPromptParams{},
 	}[c.tool.method]
@@ -176,7 +182,7 @@ func (c *conversation) request() {
 // end reads the end of a request. If the answer asks for input, it sets input.
 func (c *conversation) end(o outcome) (answer, error) {
 	client, err := c.tool.client, o.err
-	if isLost(err) {
+	if errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, io.EOF) { // the session has ended
 		c.conn.lost.Store(true)
 		err = fmt.Errorf("the server went away: %w", err)
 		if said := client.LastWords(); said != "" && client.closing.Err() == nil {
@@ -293,7 +299,9 @@ func refusal(err error) answer {
 // exact makes a request and returns the result or the error as the server wrote it. The SDK makes
 // headers from the params.
 func (c *connection) exact(ctx context.Context, x *exchange, params mcp.Params) (result, refused json.RawMessage, err error) {
-	return c.wire.exact(ctx, x, func(ctx context.Context) (err error) {
+	_, err = await.Do(ctx, func() (_ any, err error) { // until the line is cut
+		defer tool.Recover(&err)
+		ctx := context.WithValue(ctx, exchangeKey{}, x)
 		switch p := params.(type) {
 		case *mcp.CallToolParams:
 			_, err = c.session.CallTool(ctx, p)
@@ -315,8 +323,12 @@ func (c *connection) exact(ctx context.Context, x *exchange, params mcp.Params) 
 		default:
 			_, err = c.session.Complete(ctx, &mcp.CompleteParams{})
 		}
-		return err
+		return nil, err
 	})
+	c.wire.mu.Lock()
+	defer c.wire.mu.Unlock()
+	delete(c.wire.waiting, x.id)
+	return x.result, x.refused, cmp.Or(x.failed, err)
 }
 
 // Request sends a request of the client's, and returns the result as the server wrote it. An error of
@@ -367,11 +379,6 @@ func (c *Client) changed(t *remoteTool) bool {
 	return c.now[t.remote] != t.hash
 }
 
-// isLost reports whether a call failed because its session has ended.
-func isLost(err error) bool {
-	return errors.Is(err, mcp.ErrConnectionClosed) || errors.Is(err, mcp.ErrSessionMissing) || errors.Is(err, io.EOF)
-}
-
 // inFlight are the calls of a session, the newest last. Over standard input and output, a server does
 // not say to which of them a message belongs.
 type inFlight struct {
@@ -412,13 +419,6 @@ func (f *inFlight) enter(ctx context.Context, c *Call) (*assisted, error) {
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, a)
 	return a, nil
-}
-
-// speaks notes the request of a call.
-func (f *inFlight) speaks(a *assisted, x *exchange) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	a.x = x
 }
 
 func (f *inFlight) leave(a *assisted) {

@@ -128,7 +128,10 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 	if c.options.OneAtATime {
 		conn.calls.turn = make(chan struct{}, 1)
 	}
-	conn.wire = newWire(c.told, a, &conn.calls)
+	conn.wire = &wire{
+		told: c.told, assistant: a, calls: &conn.calls, asked: make(chan struct{}, maxAsked), cut: make(chan struct{}),
+		waiting: map[string]*exchange{}, questions: map[string]*question{},
+	}
 	conn.line = &line{Transport: dial(conn.wire)}
 	c.conn = conn
 	changed := func() {

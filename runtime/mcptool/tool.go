@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -79,15 +78,6 @@ func (t *remoteTool) OutputSchema() json.RawMessage {
 
 // Definition returns the server's definition of the tool.
 func (t *remoteTool) Definition() Definition { return t.said }
-
-// refuses returns why a strict client does not send an input, or nil. A log and the caller bound its
-// size.
-func (t *remoteTool) refuses(input *canon.Doc) error {
-	if bad := tool.CheckInput(t.input(), input, math.MaxInt, false); t.client.options.Strict && bad != nil {
-		return bad
-	}
-	return nil
-}
 
 // SourcePrefix is the prefix of the recorded source of these tools, see [tool.Sourced]. The
 // server's name of the tool follows.

@@ -22,9 +22,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/rpcline"
-	"github.com/starling-host/starling/runtime/tool"
 )
 
 // maxMessageBytes bounds one message of a server.
@@ -75,25 +73,6 @@ type question struct {
 	of     *assisted     // the call that it belongs to, of those that had begun when it came; nil for none
 	answer chan answer   // of capacity one
 	sent   chan struct{} // closed when the answer has been sent, or will not be
-}
-
-func newWire(told *tail, a *Assistant, calls *inFlight) *wire {
-	return &wire{
-		told: told, assistant: a, calls: calls, asked: make(chan struct{}, maxAsked), cut: make(chan struct{}),
-		waiting: map[string]*exchange{}, questions: map[string]*question{},
-	}
-}
-
-// exact sends a message with fn and returns the result or the error as the server wrote it.
-func (w *wire) exact(ctx context.Context, x *exchange, fn func(context.Context) error) (result, refused json.RawMessage, err error) {
-	_, err = await.Do(ctx, func() (_ any, err error) { // until the line is cut
-		defer tool.Recover(&err)
-		return nil, fn(context.WithValue(ctx, exchangeKey{}, x))
-	})
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.waiting, x.id)
-	return x.result, x.refused, cmp.Or(x.failed, err)
 }
 
 // outgoing returns the message to send in place of the SDK's. Call sent afterwards.
