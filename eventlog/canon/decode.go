@@ -93,27 +93,16 @@ func (r *reader) head() (head, error) {
 	return h, r.checkShortest(at, h)
 }
 
+// checkShortest refuses arguments and floats that fit a shorter width, and simple values that fit the
+// initial byte.
 func (r *reader) checkShortest(at int, h head) error {
-	if h.major == majorSimple {
-		return r.checkSimple(at, h)
-	}
-	if headSize(h.arg) != r.off-at {
-		return r.errorAt(at, "%d is not encoded in its shortest form", h.arg)
-	}
-	return nil
-}
-
-// checkSimple refuses floats that fit a shorter width and simple values that
-// fit the initial byte.
-func (r *reader) checkSimple(at int, h head) error {
-	if h.info == 24 {
-		if h.arg < 32 {
-			return r.errorAt(at, "simple value %d takes one byte", h.arg)
-		}
-		return nil
-	}
 	var buf [9]byte
-	if !bytes.Equal(appendFloat(buf[:0], h.float()), r.data[at:r.off]) {
+	switch {
+	case h.major != majorSimple && headSize(h.arg) != r.off-at:
+		return r.errorAt(at, "%d is not encoded in its shortest form", h.arg)
+	case h.major == majorSimple && h.info == 24 && h.arg < 32:
+		return r.errorAt(at, "simple value %d takes one byte", h.arg)
+	case h.isFloat() && !bytes.Equal(appendFloat(buf[:0], h.float()), r.data[at:r.off]):
 		return r.errorAt(at, "the float is not encoded in its shortest form")
 	}
 	return nil

@@ -118,21 +118,16 @@ func Prove(leaves []Hash, i int) ([]Hash, error) {
 		if sibling := i ^ 1; sibling < len(level) {
 			proof = append(proof, level[sibling])
 		}
-		level = above(level)
+		if len(level)%2 == 1 {
+			level = append(level, level[len(level)-1])
+		}
+		for k := range len(level) / 2 { // the level above takes its place
+			level[k] = parent(level[2*k], level[2*k+1])
+		}
+		level = level[:len(level)/2]
 		i /= 2
 	}
 	return proof, nil
-}
-
-// above replaces a level by the one above it, in place.
-func above(level []Hash) []Hash {
-	if len(level)%2 == 1 {
-		level = append(level, level[len(level)-1])
-	}
-	for k := range len(level) / 2 {
-		level[k] = parent(level[2*k], level[2*k+1])
-	}
-	return level[:len(level)/2]
 }
 
 // Verify reports whether proof shows that leaf is number i (from 0) of the n

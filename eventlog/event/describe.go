@@ -188,7 +188,11 @@ func summarizeHTTP(p SideEffectRecorded) string {
 	if canon.Unmarshal(p.Value, &v) != nil {
 		return text + " -> " + rendered(p.Value)
 	}
-	return text + " -> " + describeExchange(v)
+	if v.Status != 0 {
+		return fmt.Sprintf("%s -> %s: %s", text, v.Status, v.Text)
+	}
+	line, _, _ := strings.Cut(string(v.Response), "\r\n")
+	return fmt.Sprintf("%s -> %s, %s", text, strings.TrimPrefix(line, "HTTP/1.1 "), display.Size(uint64(len(v.Response))))
 }
 
 // effectSummaries describe the values of the runtime's own effects.
@@ -268,15 +272,6 @@ func DescribeRequest(request []byte) string {
 func IsHTTP(request []byte) bool {
 	line, _, ok := bytes.Cut(request, []byte("\r\n"))
 	return ok && bytes.HasSuffix(line, []byte(" HTTP/1.1"))
-}
-
-// describeExchange returns the status line and the size of the response, or the failure.
-func describeExchange(v Exchange) string {
-	if v.Status != 0 {
-		return fmt.Sprintf("%s: %s", v.Status, v.Text)
-	}
-	line, _, _ := strings.Cut(string(v.Response), "\r\n")
-	return fmt.Sprintf("%s, %s", strings.TrimPrefix(line, "HTTP/1.1 "), display.Size(uint64(len(v.Response))))
 }
 
 // Describe writes which bound of a run's budget was passed, and by how much, such as

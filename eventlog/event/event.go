@@ -35,7 +35,8 @@ func Marshal(e Event) ([]byte, error) {
 	if len(e.PrevHash) != 0 && len(e.PrevHash) != HashSize {
 		return nil, fmt.Errorf("event: prev_hash has %d bytes, want none or %d", len(e.PrevHash), HashSize)
 	}
-	envelope := AppendEnvelope(make([]byte, 0, envelopeSize(e)), e)
+	const keysAndHeads = 80 // at most
+	envelope := AppendEnvelope(make([]byte, 0, keysAndHeads+len(e.RunID)+len(e.Payload)+len(e.PrevHash)), e)
 	if err := canon.Valid(envelope); err != nil {
 		return nil, fmt.Errorf("event: seq %d of run %q: %w", e.Seq, e.RunID, err)
 	}
@@ -76,12 +77,6 @@ func appendPrevHash(dst []byte, e Event) []byte {
 		return canon.AppendNull(dst)
 	}
 	return canon.AppendBytes(dst, e.PrevHash)
-}
-
-// envelopeSize is at least the length of e's envelope.
-func envelopeSize(e Event) int {
-	const keysAndHeads = 80
-	return keysAndHeads + len(e.RunID) + len(e.Payload) + len(e.PrevHash)
 }
 
 // Unmarshal is the inverse of [Marshal]. It accepts only the output of

@@ -112,19 +112,13 @@ func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (e
 		return event.Event{}, state{}, loadErr
 	}
 	if encrypted, next, err = at.next(runID, ev); err != nil {
-		err = l.whyRefused(ctx, runID, err)
+		// A writer that has lost the run must get that error first. The event that the log below is asked
+		// about has no number, so no log takes it.
+		if below := l.inner.Append(ctx, runID, event.Event{RunID: runID}); errors.Is(below, eventlog.ErrFenced) {
+			err = below
+		}
 	}
 	return encrypted, next, err
-}
-
-// whyRefused returns why the log below would refuse an event that does not
-// continue its run: a writer that has lost the run must get that error first.
-// The event that it is asked about has no number, so no log takes it.
-func (l *Log) whyRefused(ctx context.Context, runID string, err error) error {
-	if below := l.inner.Append(ctx, runID, event.Event{RunID: runID}); errors.Is(below, eventlog.ErrFenced) {
-		return below
-	}
-	return err
 }
 
 func (l *Log) run(runID string) *run {
@@ -211,23 +205,19 @@ func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, err
 	go func() {
 		defer close(out)
 		defer cancel()
-		c.follow(ctx, encrypted, out)
+		for e := range encrypted {
+			plain, _, err := c.open(e)
+			if err != nil {
+				return
+			}
+			select {
+			case out <- plain:
+			case <-ctx.Done():
+				return
+			}
+		}
 	}()
 	return out, nil
-}
-
-func (c runCipher) follow(ctx context.Context, encrypted <-chan event.Event, out chan<- event.Event) {
-	for e := range encrypted {
-		plain, _, err := c.open(e)
-		if err != nil {
-			return
-		}
-		select {
-		case out <- plain:
-		case <-ctx.Done():
-			return
-		}
-	}
 }
 
 // Run implements [eventlog.EventLog]. The head and the totals are the plain

@@ -109,7 +109,10 @@ func (s *Runs[W]) tryPut(it *Item[W]) (room <-chan struct{}, err error) {
 	case len(q.items) >= MaxQueued || q.bytes >= maxQueuedBytes:
 		return q.room, nil
 	case r != nil:
-		r.take(it.Event.Seq, it.Event.Kind.Terminal())
+		r.queued, r.ended = it.Event.Seq, it.Event.Kind.Terminal()
+		if r.durable == 0 {
+			r.durable = r.queued - 1
+		}
 	}
 	q.items = append(q.items, *it)
 	q.bytes += it.size()
@@ -138,8 +141,7 @@ func (s *Runs[W]) want() {
 func (s *Runs[W]) overdue() {
 	s.Lock()
 	defer s.Unlock()
-	q := &s.queue
-	q.delayed = false
+	s.queue.delayed = false
 	s.want()
 }
 

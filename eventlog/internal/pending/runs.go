@@ -390,22 +390,6 @@ func (r *Run[W]) giveUp(err error) {
 	}
 }
 
-// take records that the event is queued. The caller holds the lock of Runs.
-func (r *Run[W]) take(seq uint64, terminal bool) {
-	r.queued, r.ended = seq, terminal
-	if r.durable == 0 {
-		r.durable = seq - 1
-	}
-}
-
-// wait returns a channel that signals when all accepted events are durable. The
-// caller holds the lock of Runs.
-func (r *Run[W]) wait() <-chan error {
-	done := make(chan error, 1)
-	r.waiters = append(r.waiters, waiter{r.queued, done})
-	return done
-}
-
 // answer releases the barriers up to event seq. The caller holds the lock of Runs.
 func (r *Run[W]) answer(seq uint64, err error) {
 	n := 0
@@ -557,7 +541,9 @@ func (s *Runs[W]) barrier(runID string, epoch uint64) (<-chan error, error) {
 		return nil, r.failed
 	case r != nil && r.durable != r.queued:
 		s.want()
-		return r.wait(), nil
+		done := make(chan error, 1)
+		r.waiters = append(r.waiters, waiter{r.queued, done})
+		return done, nil
 	case s.closing:
 		return nil, eventlog.ErrLogClosed
 	}

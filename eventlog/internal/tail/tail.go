@@ -112,7 +112,10 @@ func (s *stream) follow(ctx context.Context) {
 // next returns the events after the last one: events handed over, if they continue from there,
 // otherwise a page of the log, which has all of them.
 func (s *stream) next(ctx context.Context) ([]event.Event, error) {
-	evs, look := s.take()
+	s.hub.mu.Lock()
+	evs, look := s.handed, s.look
+	s.handed, s.size, s.look = nil, 0, false
+	s.hub.mu.Unlock()
 	for len(evs) > 0 && evs[0].Seq <= s.last { // which a page had, too
 		evs = evs[1:]
 	}
@@ -138,15 +141,6 @@ func (s *stream) send(ctx context.Context, evs []event.Event) bool {
 		}
 	}
 	return true
-}
-
-// take returns the events handed over, and whether the log may have more.
-func (s *stream) take() (handed []event.Event, look bool) {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	handed, look = s.handed, s.look
-	s.handed, s.size, s.look = nil, 0, false
-	return handed, look
 }
 
 // hand keeps an event for the stream. A stream that has to read the log anyway, or is
