@@ -78,15 +78,6 @@ func (t *conversation) pending() []*use {
 	return slices.DeleteFunc(slices.Clone(t.uses), func(u *use) bool { return u.done })
 }
 
-// interrupted counts the calls that a process began, or was about to begin, but did not
-// end.
-func (t *conversation) interrupted() uint32 {
-	if t.direct && t.uses[0].CallID == "" {
-		return 0
-	}
-	return uint32(len(t.pending()))
-}
-
 // settle adds the outcomes, in the order of the uses, once all are known, and then the
 // waiting messages of the user.
 func (t *conversation) settle() {

@@ -217,8 +217,12 @@ func (r *resumption) open(ctx context.Context, c *step.Context, talk *conversati
 		c.LogStarted(ctx, started)
 		return err
 	}
+	pending := len(talk.pending()) // calls that a process began, or was about to begin, and did not end
+	if talk.direct && talk.uses[0].CallID == "" {
+		pending = 0
+	}
 	err := step.Emit(ctx, c, event.KindRunResumed, event.RunResumed{
-		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: talk.interrupted(),
+		AtSeq: uint64(len(r.earlier)), ExtraMessage: r.message, ReissueTools: r.reissue, PendingCalls: uint32(pending),
 	})
 	if err != nil || r.message == "" {
 		return err

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -212,24 +213,14 @@ func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) e
 func (a *Agent) turn(ctx context.Context, talk *conversation) error {
 	id := event.NewID()
 	resp, err := step.LLMCall(step.WithTurnID(ctx, id), a.request(talk.messages))
+	if errors.As(err, new(*step.ModelError)) { // if the context has ended, that is the reason
+		err = cmp.Or(step.Checkpoint(ctx), err)
+	}
 	if err != nil {
-		return a.unanswered(ctx, err)
+		return err
 	}
 	talk.addAnswer(resp)
 	return a.callPending(ctx, talk)
-}
-
-// unanswered returns why a turn has no answer. If the context has ended, that is the
-// reason.
-func (a *Agent) unanswered(ctx context.Context, err error) error {
-	var failed *step.ModelError
-	if !errors.As(err, &failed) {
-		return err
-	}
-	if ended := step.Checkpoint(ctx); ended != nil {
-		return ended
-	}
-	return err
 }
 
 // callPending makes the calls that the model has requested and that have no outcome yet.

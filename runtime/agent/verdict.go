@@ -55,9 +55,11 @@ func Replay(ctx context.Context, events []event.Event, resolve Resolver, o Repla
 	if err != nil {
 		return Verdict{}, fmt.Errorf("replay: %w", err)
 	}
-	tools, err := resolveAll(ctx, verdict.RunID, started.ToolSchemas, resolve)
-	if err != nil {
-		return Verdict{}, err
+	tools := make([]tool.Tool, len(started.ToolSchemas))
+	for i, ref := range started.ToolSchemas {
+		if tools[i], err = resolve(ctx, ref); err != nil {
+			return Verdict{}, fmt.Errorf("replay: tool %q of run %q: %w", ref.Name, verdict.RunID, err)
+		}
 	}
 	if started.ModelID != "" {
 		verdict.Result, err = FromRecord(started, tools).Replay(ctx, events, o)
@@ -102,19 +104,6 @@ func (v Verdict) with(err error) (Verdict, error) {
 		return Verdict{}, fmt.Errorf("replay: %w", err)
 	}
 	return v, nil
-}
-
-// resolveAll finds the tools of a run.
-func resolveAll(ctx context.Context, runID string, refs []event.ToolSchemaRef, resolve Resolver) ([]tool.Tool, error) {
-	tools := make([]tool.Tool, len(refs))
-	for i, ref := range refs {
-		t, err := resolve(ctx, ref)
-		if err != nil {
-			return nil, fmt.Errorf("replay: tool %q of run %q: %w", ref.Name, runID, err)
-		}
-		tools[i] = t
-	}
-	return tools, nil
 }
 
 // checkDirect returns an [*UnsupportedError] unless a run without a model is a direct run.

@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/internal/builtin"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/runtime/tool"
@@ -127,9 +128,7 @@ func (f *File) openTools(ctx context.Context, load Loader, getenv func(string) s
 // addCode reserves the tools for programs, and adds the tool that runs programs.
 func (b *Toolbox) addCode(ctx context.Context, language string, load Loader) error {
 	others := slices.Clone(b.Tools)
-	for _, t := range others {
-		b.inCode = append(b.inCode, t.Name())
-	}
+	b.inCode = lists.Map(others, tool.Tool.Name)
 	b.told = tool.Declarations(language, others...)
 	e := &Entry{Module: &Module{Path: Programs[language], Code: true}}
 	tools, err := b.openModule(ctx, e, load)
@@ -163,7 +162,10 @@ func (b *Toolbox) openModule(ctx context.Context, e *Entry, load Loader) ([]tool
 		tools, err = e.pick(tools)
 	}
 	if err == nil && e.Module.Rename != "" {
-		tools, err = e.rename(tools, e.Module.Rename)
+		if len(tools) != 1 {
+			return nil, e.at.Errorf("choose one with the key name, and make an entry of each", "the module has %d tools, but only one name for them", len(tools))
+		}
+		tools = []tool.Tool{tool.Rename(tools[0], e.Module.Rename)}
 	}
 	return tools, err
 }
@@ -178,13 +180,6 @@ func (e *Entry) pick(tools []tool.Tool) ([]tool.Tool, error) {
 		names = append(names, t.Name())
 	}
 	return nil, e.at.Errorf("it has "+strings.Join(names, ", "), "the module has no tool %q", e.Module.Tool)
-}
-
-func (e *Entry) rename(tools []tool.Tool, name string) ([]tool.Tool, error) {
-	if len(tools) != 1 {
-		return nil, e.at.Errorf("choose one with the key name, and make an entry of each", "the module has %d tools, but only one name for them", len(tools))
-	}
-	return []tool.Tool{tool.Rename(tools[0], name)}, nil
 }
 
 func openBuiltin(e *Entry) (tools []tool.Tool, err error) {

@@ -305,22 +305,17 @@ func (s share) add(name string) bool {
 	if _, known := s.known[name]; known {
 		return true
 	}
-	if len(s.known) >= MaxNames || s.taken() >= s.most {
+	taken := 0 // by the owner
+	for _, owner := range s.known {
+		if owner == s.owner {
+			taken++
+		}
+	}
+	if len(s.known) >= MaxNames || taken >= s.most {
 		return false
 	}
 	s.known[name] = s.owner
 	return true
-}
-
-// taken counts the names of the owner. The caller holds mu.
-func (s share) taken() int {
-	n := 0
-	for _, owner := range s.known {
-		if owner == s.owner {
-			n++
-		}
-	}
-	return n
 }
 
 // oneOf returns value if it is in the set, and "other" if not.

@@ -272,7 +272,10 @@ func (t *Tracer) StartRequest(r *http.Request, pattern string, began time.Time) 
 	if parents := r.Header.Values(traceparent); len(parents) == 1 {
 		ctx = t.Continue(ctx, parents[0])
 	}
-	method, route := methodOf(r.Method), pattern[strings.IndexByte(pattern, ' ')+1:]
+	method, route := r.Method, pattern[strings.IndexByte(pattern, ' ')+1:]
+	if !slices.Contains(methods, method) { // a client has made it up
+		method = otherMethod
+	}
 	ctx, asked := t.tracer.Start(ctx, method+" "+route, trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(began),
 		trace.WithAttributes(attribute.String("http.request.method", method), attribute.String("http.route", route)))
 	return ctx, func(status int) {
@@ -283,14 +286,6 @@ func (t *Tracer) StartRequest(r *http.Request, pattern string, began time.Time) 
 		}
 		asked.End()
 	}
-}
-
-// methodOf returns a method that has a name, and "_OTHER" for what clients made up.
-func methodOf(method string) string {
-	if slices.Contains(methods, method) {
-		return method
-	}
-	return otherMethod
 }
 
 // traceparent is the W3C header with its sender's place in a trace, and the form

@@ -99,8 +99,12 @@ func fetch(ctx context.Context, client *egress.Client, target string) (fetchOutp
 			return fetchOutput{}, err
 		}
 		location := response.Header.Get("Location")
-		if !redirects(response.Status) || location == "" {
-			return text(target, response)
+		switch {
+		case location != "" && slices.Contains(redirects, response.Status):
+		case !utf8.Valid(response.Body):
+			return fetchOutput{}, fmt.Errorf("fetch: the body is %d bytes of something that is not UTF-8 text", len(response.Body))
+		default:
+			return fetchOutput{URL: target, Status: response.Status, ContentType: response.Header.Get("Content-Type"), Body: string(response.Body)}, nil
 		}
 		if target, err = resolve(target, location); err != nil {
 			return fetchOutput{}, err
@@ -123,13 +127,8 @@ func classify(err error) error {
 	return err
 }
 
-func redirects(status int) bool {
-	switch status {
-	case 301, 302, 303, 307, 308:
-		return true
-	}
-	return false
-}
+// redirects are the statuses whose header Location is followed.
+var redirects = []int{301, 302, 303, 307, 308}
 
 func resolve(base, location string) (string, error) {
 	from, err := url.Parse(base)
@@ -147,13 +146,6 @@ func resolve(base, location string) (string, error) {
 		return "", tool.ToolDiscard(errors.New("fetch: a redirect to an address with the placeholder of a secret is not followed"))
 	}
 	return next.URL, nil
-}
-
-func text(target string, r *egress.Response) (fetchOutput, error) {
-	if !utf8.Valid(r.Body) {
-		return fetchOutput{}, fmt.Errorf("fetch: the body is %d bytes of something that is not UTF-8 text", len(r.Body))
-	}
-	return fetchOutput{URL: target, Status: r.Status, ContentType: r.Header.Get("Content-Type"), Body: string(r.Body)}, nil
 }
 
 // maxFileBytes bounds a file that ReadFile reads.

@@ -219,12 +219,7 @@ func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "
 // text is the message with the words that the vendor's documentation is sorted
 // by.
 func (f *fault) text() string {
-	var notes []string
-	for _, note := range []string{f.Type, f.code(), f.Param} {
-		if note != "" {
-			notes = append(notes, note)
-		}
-	}
+	notes := slices.DeleteFunc([]string{f.Type, f.code(), f.Param}, func(note string) bool { return note == "" })
 	if len(notes) == 0 {
 		return f.Message
 	}
