@@ -311,7 +311,15 @@ func quote(s string) string {
 // standard library hold local ports, resolver addresses and the current time,
 // so none of them is passed on.
 func networkReason(err error) string {
-	var dns *net.DNSError
+	var (
+		dns       *net.DNSError
+		name      x509.HostnameError
+		authority x509.UnknownAuthorityError
+		invalid   x509.CertificateInvalidError
+		record    tls.RecordHeaderError
+		alert     *net.OpError
+		verify    *tls.CertificateVerificationError
+	)
 	switch {
 	case errors.As(err, &dns) && dns.IsNotFound:
 		return "no such host"
@@ -325,20 +333,6 @@ func networkReason(err error) string {
 		return "the server reset the connection"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return "the server closed the connection before the response was complete"
-	}
-	return tlsReason(err)
-}
-
-func tlsReason(err error) string {
-	var (
-		name      x509.HostnameError
-		authority x509.UnknownAuthorityError
-		invalid   x509.CertificateInvalidError
-		record    tls.RecordHeaderError
-		alert     *net.OpError
-		verify    *tls.CertificateVerificationError
-	)
-	switch {
 	case errors.As(err, &name):
 		return "the certificate is for another host"
 	case errors.As(err, &authority):

@@ -149,22 +149,18 @@ func takeBody(header http.Header, body []byte) ([]byte, error) {
 	case chunked:
 		return decodeChunked(body)
 	case sized:
-		return exactly(body, length[0])
+		n, err := strconv.ParseUint(length[0], 10, 63)
+		if err != nil || strconv.FormatUint(n, 10) != length[0] {
+			return nil, malformed("Content-Length %s is not a number", quote(length[0]))
+		}
+		if n != uint64(len(body)) {
+			return nil, malformed("Content-Length is %d, and %d bytes follow the headers", n, len(body))
+		}
+		return bytes.Clone(body), nil
 	case len(body) > 0:
 		return nil, malformed("%d bytes follow the headers, and no Content-Length announces them", len(body))
 	}
 	return nil, nil
-}
-
-func exactly(body []byte, length string) ([]byte, error) {
-	n, err := strconv.ParseUint(length, 10, 63)
-	if err != nil || strconv.FormatUint(n, 10) != length {
-		return nil, malformed("Content-Length %s is not a number", quote(length))
-	}
-	if n != uint64(len(body)) {
-		return nil, malformed("Content-Length is %d, and %d bytes follow the headers", n, len(body))
-	}
-	return bytes.Clone(body), nil
 }
 
 // dropConnection removes the one connection header that clients write without
@@ -245,26 +241,16 @@ func (r *Request) check() (target, error) {
 		return target{}, malformed("%v", err)
 	}
 	for name, values := range r.Header {
-		if err := checkField(name, values); err != nil {
-			return target{}, err
+		switch {
+		case !abi.IsToken(name), name != textproto.CanonicalMIMEHeaderKey(name):
+			return target{}, malformed("%s is not the canonical name of a header", quote(name))
+		case name == "Host", name == abi.EffectHeader, name == abi.TimeoutHeader, connectionHeader(name):
+			return target{}, malformed("header %s belongs to the host: leave it out", name)
+		case slices.ContainsFunc(values, func(v string) bool { return !abi.IsFieldValue(v) }):
+			return target{}, malformed("the value of header %s holds a control character", name)
 		}
 	}
 	return t, nil
-}
-
-func checkField(name string, values []string) error {
-	if !abi.IsToken(name) || name != textproto.CanonicalMIMEHeaderKey(name) {
-		return malformed("%s is not the canonical name of a header", quote(name))
-	}
-	if name == "Host" || name == abi.EffectHeader || name == abi.TimeoutHeader || connectionHeader(name) {
-		return malformed("header %s belongs to the host: leave it out", name)
-	}
-	for _, v := range values {
-		if !abi.IsFieldValue(v) {
-			return malformed("the value of header %s holds a control character", name)
-		}
-	}
-	return nil
 }
 
 // connectionHeader lists what RFC 9110 section 7.6.1 calls connection-specific,

@@ -20,6 +20,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // scrubber replaces the secrets in a response by their placeholders. It finds a secret
@@ -216,10 +217,7 @@ func decoded(value string) (all []string) {
 		}
 		for _, pair := range pairs {
 			user, password, _ := strings.Cut(string(pair), ":")
-			var latin1 []rune // the bytes, in a document that has only text
-			for _, c := range pair {
-				latin1 = append(latin1, rune(c))
-			}
+			latin1 := lists.Map(pair, func(c byte) rune { return rune(c) }) // the bytes, in a document that has only text
 			all = append(all, string(pair), user, password, string(latin1))
 		}
 	}

@@ -32,7 +32,8 @@ func parseTarget(raw string) (target, error) {
 	if len(raw) > maxTarget {
 		return target{}, fmt.Errorf("the URL is longer than %d bytes", maxTarget)
 	}
-	if i := strings.IndexFunc(raw, forbiddenInURL); i >= 0 {
+	// What no URL may hold, and the backslash, which some parsers read as a slash. A fragment never travels.
+	if strings.ContainsFunc(raw, func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '\\' || r == '#' }) {
 		return target{}, fmt.Errorf("the URL %s holds a character that must be percent-encoded (or, in a host name, be written in punycode)", quote(raw))
 	}
 	scheme, rest, ok := strings.Cut(raw, "://")
@@ -52,12 +53,6 @@ func parseTarget(raw string) (target, error) {
 	t.port = cmp.Or(t.port, defaultPort(scheme))
 	t.uri, err = originForm(uri)
 	return t, err
-}
-
-// forbiddenInURL holds what no URL may hold, and the backslash, which some
-// parsers read as a slash. A fragment never travels.
-func forbiddenInURL(r rune) bool {
-	return r <= ' ' || r >= 0x7f || r == '\\' || r == '#'
 }
 
 // originForm returns path and query as written, which is how they are sent. A
