@@ -12,10 +12,11 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
-	"golang.org/x/mod/sumdb/tlog"
 )
 
 // Tables keep the log of runs of a database. They are created when the database is sealed
@@ -136,19 +137,14 @@ func ended(ctx context.Context, db eventlog.Transactor, after any) (ids []string
 }
 
 // removals returns recorded removals that are not leaves yet.
-func removals(ctx context.Context, db eventlog.Transactor) (leaves []leafRow, err error) {
+func removals(ctx context.Context, db eventlog.Transactor) ([]leafRow, error) {
 	const sql = `SELECT m.run_id, (SELECT max(l.leaf) FROM run_leaf AS l WHERE l.run_id = m.run_id), m.removed, m.removed_by, m.why FROM run_removal AS m
 	WHERE m.leaf IS NULL AND EXISTS (SELECT 1 FROM run_leaf AS l WHERE l.run_id = m.run_id) ORDER BY m.removed, m.run_id LIMIT $1`
-	err = db.View(ctx, func(q eventlog.Querier) error {
-		leaves = nil
-		return q.Query(sql, []any{int64(extendStep)}, func(r eventlog.Row) error {
-			var m Removal
-			err := r.Scan(&m.RunID, &m.Leaf, &m.At, &m.By, &m.Why)
-			leaves = append(leaves, leafRow{removal: &m})
-			return err
-		})
+	return eventlog.ViewAll(ctx, db, sql, []any{int64(extendStep)}, func(r eventlog.Row) (leafRow, error) {
+		var m Removal
+		err := r.Scan(&m.RunID, &m.Leaf, &m.At, &m.By, &m.Why)
+		return leafRow{removal: &m}, err
 	})
-	return leaves, err
 }
 
 // addLeaves adds leaves after the existing n.
@@ -390,27 +386,22 @@ func (l leafRow) Marshal() []byte {
 }
 
 // leafRows reads leaves in their order, from one number to another.
-func leafRows(q eventlog.Querier, from, to int64) (rows []leafRow, err error) {
+func leafRows(q eventlog.Querier, from, to int64) ([]leafRow, error) {
 	const sql = `SELECT leaf, run_id, events, merkle_root, terminal_hash, 0 AS of_leaf, 0 AS removed, '' AS removed_by, '' AS why
 	FROM run_leaf WHERE leaf >= $1 AND leaf < $2
 	UNION ALL SELECT m.leaf, m.run_id, 0, NULL, NULL, coalesce((SELECT max(l.leaf) FROM run_leaf AS l WHERE l.run_id = m.run_id AND l.leaf < m.leaf), -1),
 		m.removed, m.removed_by, m.why FROM run_removal AS m WHERE m.leaf >= $1 AND m.leaf < $2
 	ORDER BY 1`
-	err = q.Query(sql, []any{from, to}, func(r eventlog.Row) error {
-		var l leafRow
+	return eventlog.QueryAll(q, sql, []any{from, to}, func(r eventlog.Row) (l leafRow, err error) {
 		var root, hash []byte
 		m := Removal{}
-		if err := r.Scan(&l.number, &l.RunID, &l.Events, &root, &hash, &m.Leaf, &m.At, &m.By, &m.Why); err != nil {
-			return err
-		}
+		err = r.Scan(&l.number, &l.RunID, &l.Events, &root, &hash, &m.Leaf, &m.At, &m.By, &m.Why)
 		if copy(l.MerkleRoot[:], root); root == nil {
 			m.RunID, l.removal = l.RunID, &m
 		}
 		copy(l.TerminalHash[:], hash)
-		rows = append(rows, l)
-		return nil
+		return l, err
 	})
-	return rows, err
 }
 
 // ProveEvent proves that an event is part of a run in the newest checkpoint, without its
