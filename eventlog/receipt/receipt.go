@@ -63,18 +63,13 @@ func signed(payloadType string, payload []byte) []byte {
 // Sign returns the receipt of the statement, under the name of the key.
 func (s Statement) Sign(k *seal.Key) (*Receipt, error) {
 	s.Predicate.Issuer = k.Name()
-	payload, err := s.marshal()
+	payload, err := display.JSON(s, "") // the one form of a statement
 	if err != nil {
 		return nil, err
 	}
 	r := &Receipt{PayloadType: PayloadType, Payload: payload}
 	r.Signatures = []Signature{{KeyID(k.Public()), k.Sign(signed(r.PayloadType, r.Payload))}}
 	return r, nil
-}
-
-// marshal returns the one form of a statement.
-func (s Statement) marshal() ([]byte, error) {
-	return display.JSON(s, "")
 }
 
 // Attach adds the proof that the run is in a checkpoint, in both forms. Both are checked first. There
@@ -89,13 +84,17 @@ func (r *Receipt) Attach(k *seal.Key, leaf seal.Leaf, proof seal.Proof) error {
 	if err != nil {
 		return err
 	}
-	if _, _, err := own.Check(proof.Checkpoint); errors.Is(err, seal.ErrUntrusted) {
+	c, _, err := own.Check(proof.Checkpoint)
+	switch {
+	case errors.Is(err, seal.ErrUntrusted):
 		return nil
-	} else if err != nil {
+	case err != nil:
 		return fmt.Errorf("receipt: %w", err)
+	case len(proof.Hashes) > 0:
+		head, message := coseParts(k.Public(), proof, c)
+		r.COSE = canon.AppendBytes(head, k.Sign(message))
 	}
-	r.COSE, err = cose(k, proof)
-	return err
+	return nil
 }
 
 // Parse reads a receipt. It checks nothing but its form.
@@ -161,7 +160,7 @@ func (r *Receipt) check(b *work.Budget, policy *seal.Policy) (c Checked, err err
 	if err := c.Statement.check(); err != nil {
 		return c, err
 	}
-	if again, err := c.Statement.marshal(); err != nil || !bytes.Equal(again, r.Payload) { // nor has it other members
+	if again, err := display.JSON(c.Statement, ""); err != nil || !bytes.Equal(again, r.Payload) { // nor has it other members
 		return c, errors.New("receipt: the statement is not written in its one form")
 	}
 	if c.SignedBy, err = r.signer(policy, c.Statement.Predicate.Issuer); err != nil {
@@ -256,18 +255,8 @@ const (
 	labelIncluded = -1
 )
 
-// cose returns a proof as a COSE receipt: a COSE_Sign1 whose detached payload is the root of the tree.
-// It is nil for a tree of one leaf.
-func cose(k *seal.Key, proof seal.Proof) ([]byte, error) {
-	c, err := seal.ParseCheckpoint(proof.Checkpoint)
-	if err != nil || len(proof.Hashes) == 0 {
-		return nil, err
-	}
-	head, message := coseParts(k.Public(), proof, c)
-	return canon.AppendBytes(head, k.Sign(message)), nil
-}
-
-// coseParts returns a COSE receipt without its signature, and what is signed.
+// coseParts returns a proof as a COSE receipt without its signature, and what is signed: a COSE_Sign1
+// whose detached payload is the root of the tree.
 func coseParts(public ed25519.PublicKey, proof seal.Proof, c seal.Checkpoint) (head, message []byte) {
 	protected := canon.AppendInt(canon.AppendUint(canon.AppendMap(nil, 3), labelAlg), algEdDSA)
 	protected = canon.AppendBytes(canon.AppendUint(protected, labelKeyID), []byte(KeyID(public)))

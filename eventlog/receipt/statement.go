@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -198,12 +200,11 @@ func statementsOf(budget *work.Budget, events []event.Event, leaf seal.Leaf, o O
 			return nil, fmt.Errorf("receipt: event %d: %w", ev.Seq, err)
 		}
 	}
-	statements, subject := make([]Statement, len(m.all)), Subject{SubjectLeaf, sha256Of(leaf.Marshal())}
-	for i, s := range m.all {
+	subject := Subject{SubjectLeaf, sha256Of(leaf.Marshal())}
+	return lists.Map(m.all, func(s *Statement) Statement {
 		s.Subject = append(s.Subject, subject)
-		statements[i] = *s
-	}
-	return statements, nil
+		return *s
+	}), nil
 }
 
 // maker makes the statements of one run. What RunStarted says of tools and caller is read once, and
@@ -303,9 +304,7 @@ func (m *maker) read() error {
 	if c := m.started.Caller; c != nil {
 		m.caller = &Caller{
 			KeyID: c.KeyID, Client: c.Client, Version: c.Version, Session: c.Session, Issuer: c.Issuer, Subject: c.Subject, Actor: c.Actor, TraceParent: c.TraceParent,
-		}
-		for _, d := range c.Delegation {
-			m.caller.Delegation = append(m.caller.Delegation, Digest{"sha256": hex.EncodeToString(d)})
+			Delegation: lists.Map(c.Delegation, func(d []byte) Digest { return Digest{"sha256": hex.EncodeToString(d)} }),
 		}
 	}
 	return nil
@@ -344,10 +343,7 @@ func (s *Statement) effect(p event.SideEffectRecorded) error {
 		verdicts = x.Decision
 		s.Predicate.Requests++
 	}
-	denied := false
-	for _, v := range verdicts {
-		denied = denied || v.Denied != ""
-	}
+	denied := slices.ContainsFunc(verdicts, func(v event.Verdict) bool { return v.Denied != "" })
 	switch {
 	case p.Name == event.EffectPolicy && s.Predicate.Policy == nil && len(verdicts) > 0:
 		s.Predicate.Policy = &Policy{Decision: "allowed"}
