@@ -82,7 +82,8 @@ func NewEngine(ctx context.Context, o EngineOptions) (*Engine, error) {
 	var failed error
 	for _, config := range o.configs() {
 		p, err := guest.NewProcesses(ctx, guest.ProcessConfig{
-			Machine: config.Machine, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Compiler: o.compiler(), Scheduler: o.Scheduler,
+			Machine: config.Machine, CacheDir: config.CacheDir, MaxCalls: o.MaxCalls, Scheduler: o.Scheduler,
+			Compiler: guest.Compiler{Foreground: o.MaxCalls == 0}, // with priority, because a user waits for it
 		})
 		if err == nil {
 			return &Engine{p, p.Close}, nil
@@ -132,9 +133,6 @@ func (o EngineOptions) configs() (allowed []sandbox.Config) {
 	}
 	return allowed
 }
-
-// compiler configures the compilation of modules: with priority if a user waits for it.
-func (o EngineOptions) compiler() guest.Compiler { return guest.Compiler{Foreground: o.MaxCalls == 0} }
 
 // read reads a module in a separate process that may die of it. If no process can be started,
 // it reads the module in this one, and warns before it compiles it: the module can then exhaust
