@@ -211,8 +211,7 @@ func (a *Agent) work(ctx context.Context, c *step.Context, talk *conversation) e
 
 // turn is one exchange with the model, and the calls that it asks for.
 func (a *Agent) turn(ctx context.Context, talk *conversation) error {
-	id := event.NewID()
-	resp, err := step.LLMCall(step.WithTurnID(ctx, id), a.request(talk.messages))
+	resp, err := step.LLMCall(ctx, a.request(talk.messages))
 	if errors.As(err, new(*step.ModelError)) { // if the context has ended, that is the reason
 		err = cmp.Or(step.Checkpoint(ctx), err)
 	}

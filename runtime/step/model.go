@@ -58,14 +58,6 @@ func LLMCall(ctx context.Context, req *provider.Request) (*provider.Response, er
 	return t.ask(ctx)
 }
 
-type turnIDKey struct{}
-
-// WithTurnID returns a context for one live [LLMCall], which records its turn under an id that the
-// caller has chosen, see [event.NewID].
-func WithTurnID(ctx context.Context, id string) context.Context {
-	return context.WithValue(ctx, turnIDKey{}, id)
-}
-
 // turn is one exchange with the model.
 type turn struct {
 	*Attempt
@@ -92,11 +84,7 @@ func (t *turn) begin(ctx context.Context) error {
 	if err := t.afford(ctx); err != nil {
 		return err
 	}
-	id, chosen := ctx.Value(turnIDKey{}).(string)
-	if !chosen {
-		id = event.NewID()
-	}
-	started := event.TurnStarted{TurnID: id, PromptHash: hash[:], InputTokens: t.estimate, Images: uint32(images)}
+	started := event.TurnStarted{TurnID: event.NewID(), PromptHash: hash[:], InputTokens: t.estimate, Images: uint32(images)}
 	started, err = record(ctx, t.Attempt, started, func(now *event.TurnStarted, recorded event.TurnStarted) error {
 		now.TurnID = recorded.TurnID
 		return nil
