@@ -88,13 +88,18 @@ func CallFrom(ctx context.Context, name string, args json.RawMessage, refuse err
 	if result.CallID != "" {
 		return result, nil
 	}
+	return a.c.earlierResult(effect.Value)
+}
+
+// earlierResult returns the outcome of the nested call that an effect names.
+func (c *Context) earlierResult(value canon.Raw) (ToolResult, error) {
 	var named event.NestedCall
-	if err := canon.Unmarshal(effect.Value, &named); err != nil {
+	if err := canon.Unmarshal(value, &named); err != nil {
 		return ToolResult{}, err
 	}
-	n := a.c.nested[named.CallID]
+	n := c.nested[named.CallID]
 	if n == nil || !n.ended {
-		return ToolResult{}, a.c.stop(fmt.Errorf("step: run %s has no outcome of the nested call %q", a.c.cfg.RunID, named.CallID))
+		return ToolResult{}, c.stop(fmt.Errorf("step: run %s has no outcome of the nested call %q", c.cfg.RunID, named.CallID))
 	}
 	return n.result, nil
 }
