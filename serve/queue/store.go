@@ -2,8 +2,8 @@ package queue
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 
 	"github.com/starling-host/starling/eventlog"
@@ -461,32 +461,17 @@ func (s *storeTx) each(st *statement, rows [][]any, run func(sql string, args []
 	for some := range slices.Chunk(rows, maxRows) {
 		columns := make([]any, len(some[0]))
 		for i, value := range some[0] {
-			switch value.(type) {
-			case string:
-				columns[i] = column[string](some, i)
-			case int64:
-				columns[i] = column[int64](some, i)
-			case float64:
-				columns[i] = column[float64](some, i)
-			case []byte:
-				columns[i] = column[[]byte](some, i)
-			default:
-				panic(fmt.Sprintf("queue: column %d has a %T", i+1, value))
+			column := reflect.MakeSlice(reflect.SliceOf(reflect.TypeOf(value)), len(some), len(some))
+			for n, row := range some {
+				column.Index(n).Set(reflect.ValueOf(row[i]))
 			}
+			columns[i] = column.Interface()
 		}
 		if err := run(st.many, columns); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-func column[T any](rows [][]any, i int) []T {
-	values := make([]T, len(rows))
-	for n, row := range rows {
-		values[n] = row[i].(T)
-	}
-	return values
 }
 
 // execAll runs the statements for all rows and returns how many they changed.
