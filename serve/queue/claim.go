@@ -5,17 +5,18 @@ import (
 	"slices"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // jobColumns are the columns of a lease, without its payload, which may be large.
 const jobColumns = "run_id, tenant, rank, max_attempts, attempt, deaths, stranded, snoozes, host_failures, cancelled, class, failure"
 
 // scanJob reads jobColumns, and what more the query has.
-func scanJob(r eventlog.Row, more ...any) (l Lease, err error) {
-	err = r.Scan(append([]any{&l.RunID, &l.Tenant, &l.Priority, &l.MaxAttempts, &l.Attempt, &l.Deaths, &l.Stranded, &l.Snoozes,
+func scanJob(r eventlog.Row, l *Lease, more ...any) error {
+	err := r.Scan(append([]any{&l.RunID, &l.Tenant, &l.Priority, &l.MaxAttempts, &l.Attempt, &l.Deaths, &l.Stranded, &l.Snoozes,
 		&l.HostFailures, &l.Cancelled, &l.Class, &l.Failure}, more...)...)
 	l.Priority = -l.Priority
-	return l, err
+	return err
 }
 
 // claim hands out at most n jobs to owner: first the cancelled ones, then others by fair
@@ -27,10 +28,8 @@ func (s *storeTx) claim(owner string, n, reserved int) ([]Lease, error) {
 	var leases []Lease
 	if s.ends {
 		var err error
-		leases, err = eventlog.QueryAll(s.tx, "SELECT "+jobColumns+", payload FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1"+s.locking(" SKIP LOCKED"), []any{int64(n)}, func(r eventlog.Row) (Lease, error) {
-			var payload []byte
-			l, err := scanJob(r, &payload)
-			l.Payload = payload
+		leases, err = eventlog.QueryAll(s.tx, "SELECT "+jobColumns+", payload FROM queue_job WHERE state = 3 ORDER BY number LIMIT $1"+s.locking(" SKIP LOCKED"), []any{int64(n)}, func(r eventlog.Row) (l Lease, err error) {
+			err = scanJob(r, &l, &l.Payload)
 			return l, err
 		})
 		if err != nil {
@@ -89,11 +88,7 @@ func (s *storeTx) fence(leases []Lease) (err error) {
 	if len(leases) == 0 {
 		return nil
 	}
-	runs := make([]string, len(leases))
-	for i, l := range leases {
-		runs[i] = l.RunID
-	}
-	epochs, err := s.bulk.FenceAll(runs)
+	epochs, err := s.bulk.FenceAll(lists.Map(leases, func(l Lease) string { return l.RunID }))
 	for i, l := range leases {
 		leases[i].Epoch = epochs[l.RunID]
 	}
@@ -177,11 +172,9 @@ func (s *storeTx) front(order []*tenantRow, chosen map[*tenantRow]int64) ([]Leas
 	for t, n := range chosen {
 		rows = append(rows, []any{t.name, n})
 	}
-	err := s.queryAll(&selectFront, rows, func(r eventlog.Row) (err error) {
+	err := s.queryAll(&selectFront, rows, func(r eventlog.Row) error {
 		var j numbered
-		var payload []byte
-		j.Lease, err = scanJob(r, &j.number, &payload)
-		j.Payload = payload
+		err := scanJob(r, &j.Lease, &j.number, &j.Payload)
 		jobs[j.Tenant] = append(jobs[j.Tenant], j)
 		return err
 	})

@@ -1,11 +1,13 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -31,9 +33,7 @@ func (s *storeTx) enqueue(j Job) (refusal, err error) {
 	case s.inserted[j.RunID] != nil:
 		return ErrExists, nil
 	}
-	if j.MaxAttempts == 0 {
-		j.MaxAttempts = DefaultMaxAttempts
-	}
+	j.MaxAttempts = cmp.Or(j.MaxAttempts, DefaultMaxAttempts)
 	j.Payload = append([]byte{}, j.Payload...)
 	added := &newJob{numbered: numbered{Lease{Job: j}, s.cfg.nextNumber(s.now)}}
 	if s.inserted == nil {
@@ -110,10 +110,7 @@ func (s *storeTx) pushFinished() error {
 	}
 	leases, gone := s.finished, make(map[string]bool, len(s.finished))
 	s.finished = nil
-	rows := make([][]any, len(leases))
-	for i, l := range leases {
-		rows[i] = []any{l.RunID, int64(l.Epoch)}
-	}
+	rows := lists.Map(leases, func(l finished) []any { return []any{l.RunID, int64(l.Epoch)} })
 	var err error
 	if s.bulk != nil {
 		err = s.queryAll(&deleteJobs, rows, func(r eventlog.Row) error {

@@ -334,12 +334,8 @@ func (c Config) resolve() (Config, error) {
 		c.Limits = func(string) Limits { return Limits{} }
 	}
 	c.Label = cmp.Or(c.Label, c.Host)
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
-	}
-	if c.Clock == nil {
-		c.Clock = machineClock{}
-	}
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	c.Clock = cmp.Or[Clock](c.Clock, machineClock{})
 	return c, nil
 }
 

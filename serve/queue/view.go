@@ -49,7 +49,8 @@ func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {
 	return eventlog.QueryAll(v, sql+where, args, func(r eventlog.Row) (s Status, err error) {
 		var state int
 		var due, started time.Time
-		l, err := scanJob(r, &state, &due, &s.Enqueued, &started, &s.Epoch, &s.Number, &s.Host)
+		var l Lease
+		err = scanJob(r, &l, &state, &due, &s.Enqueued, &started, &s.Epoch, &s.Number, &s.Host)
 		s.Tenant, s.RunID, s.Priority, s.Snoozes, s.HostFailures = l.Tenant, l.RunID, l.Priority, l.Snoozes, l.HostFailures
 		s.Deaths = l.Deaths + l.Stranded
 		s.Progress = Progress{State: Waiting, Attempt: l.Attempt, MaxAttempts: l.MaxAttempts}
