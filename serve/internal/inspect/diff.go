@@ -70,8 +70,7 @@ func (s *Server) diff(w http.ResponseWriter, r *http.Request, v eventview.View) 
 			return err
 		}
 	}
-	s.render(w, r, http.StatusOK, "diff", "Compare runs", v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "diff", "Compare runs", v, p)
 }
 
 // compare fills in a page of pairs.

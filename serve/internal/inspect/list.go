@@ -87,8 +87,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		p.Query = display.Clip(text, search.MaxBytes)
 		p.Error, p.Hint = display.Printable(fmt.Sprintf("Character %d: %s.", wrong.At, wrong.Why)), display.Printable(wrong.Hint)
 		p.Total = "0"
-		s.render(w, r, http.StatusBadRequest, "list", "Runs", v, p)
-		return nil
+		return s.render(w, r, http.StatusBadRequest, "list", "Runs", v, p)
 	}
 	found, err := v.Search(r.Context(), q, search.Options{Limit: size, Offset: offset})
 	if err != nil {
@@ -171,8 +170,7 @@ func (s *Server) list(w http.ResponseWriter, r *http.Request, v eventview.View) 
 	if found.Unread > 0 {
 		p.Notes = append(p.Notes, display.Plural(found.Unread, "run")+" could not be read to the end. Validate tells why.")
 	}
-	s.render(w, r, http.StatusOK, "list", "Runs", v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "list", "Runs", v, p)
 }
 
 // minSilence is how long an open run records nothing until the list says so.

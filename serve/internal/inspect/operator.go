@@ -96,8 +96,7 @@ func (s *Server) queue(w http.ResponseWriter, r *http.Request, v eventview.View)
 		word := string(state)
 		p.Tabs = append(p.Tabs, link{cmp.Or(word, "all"), s.queuePath(f.Tenant, word, 0), display.Digits(uint64(counts[state])), q.Get("state") == word})
 	}
-	s.render(w, r, http.StatusOK, "queue", "Queue", v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "queue", "Queue", v, p)
 }
 
 // queuePath is the address of a page of the queue.
@@ -157,6 +156,5 @@ func (s *Server) usage(w http.ResponseWriter, r *http.Request, v eventview.View)
 	if doc.Next != "" {
 		p.Next = address(s.path("usage"), url.Values{"after": {doc.Next}})
 	}
-	s.render(w, r, http.StatusOK, "usage", "Usage", v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "usage", "Usage", v, p)
 }

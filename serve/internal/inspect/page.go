@@ -127,27 +127,23 @@ func (s *status) Error() string { return s.text }
 // answer calls Scope before the page of a route, and answers its errors.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, route Route) {
 	var v eventview.View
+	var err error
 	if !route.Open {
-		var err error
 		r = s.credited(r)
 		v, err = s.config.Scope(r)
-		switch {
-		case errors.Is(err, ErrSignIn):
-			s.askToSignIn(w, r)
-			return
-		case err != nil:
-			s.fail(w, r, v, err)
-			return
-		case v.Log != nil, strings.HasPrefix(r.URL.Path, s.path("queue")), r.URL.Path == s.path("usage"):
-		case r.URL.Path == s.path(): // an operator's
-			http.Redirect(w, r, s.path("queue"), http.StatusSeeOther)
-			return
-		default:
-			s.fail(w, r, v, eventlog.ErrRunNotFound)
-			return
-		}
 	}
-	if err := route.page(s, w, r, v); err != nil {
+	switch {
+	case errors.Is(err, ErrSignIn):
+		err = s.askToSignIn(w, r)
+	case err != nil:
+	case route.Open, v.Log != nil, strings.HasPrefix(r.URL.Path, s.path("queue")), r.URL.Path == s.path("usage"):
+		err = route.page(s, w, r, v)
+	case r.URL.Path == s.path(): // an operator's
+		http.Redirect(w, r, s.path("queue"), http.StatusSeeOther)
+	default:
+		err = eventlog.ErrRunNotFound
+	}
+	if err != nil {
 		s.fail(w, r, v, err)
 	}
 }
@@ -184,7 +180,10 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, v eventview.View, 
 
 // refuse answers with a page of one sentence, which has the navigation of the view.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, v eventview.View, code int, text string) {
-	s.render(w, r, code, "message", http.StatusText(code), v, text)
+	if err := s.render(w, r, code, "message", http.StatusText(code), v, text); err != nil {
+		s.config.Logger.ErrorContext(r.Context(), "inspect: page failed", "error", err)
+		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
+	}
 }
 
 // frame is the part around every page.
@@ -215,20 +214,19 @@ func (f frame) Home() string {
 
 // render writes a page. The page is complete before its first byte leaves, so that
 // a failing page is never sent in half.
-func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v eventview.View, body any) {
+func (s *Server) render(w http.ResponseWriter, r *http.Request, code int, name, title string, v eventview.View, body any) error {
 	_, err := r.Cookie(sessionName(r))
 	f := frame{display.Printable(title), v, err == nil, body, s}
 	var b bytes.Buffer
 	if share.Step(r.Context()) != nil {
-		return // the browser went away
+		return nil // the browser went away
 	}
 	if err := templates()[name].ExecuteTemplate(&b, "frame", f); err != nil {
-		s.config.Logger.ErrorContext(r.Context(), "inspect: page failed", "page", name, "error", err)
-		http.Error(w, "this page cannot be shown", http.StatusInternalServerError)
-		return
+		return fmt.Errorf("page %s: %w", name, err)
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	write(w, r, code, b.Bytes(), !neverCompressed[name])
+	return nil
 }
 
 // neverCompressed are the pages on which texts of several parties meet, or that repeat the request.

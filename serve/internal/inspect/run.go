@@ -142,8 +142,7 @@ func (s *Server) showRun(w http.ResponseWriter, r *http.Request, v eventview.Vie
 		return err
 	}
 	b.frame(r, name)
-	s.render(w, r, http.StatusOK, "run", run.RunID, v, b.page)
-	return nil
+	return s.render(w, r, http.StatusOK, "run", run.RunID, v, b.page)
 }
 
 // read makes the spans of the run, or continues those of an earlier page. If take is not nil, it

@@ -117,18 +117,17 @@ type signInPage struct {
 }
 
 // askToSignIn answers with the form that leads back to where the browser was going.
-func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) {
+func (s *Server) askToSignIn(w http.ResponseWriter, r *http.Request) error {
 	to := s.path()
 	if r.Method == http.MethodGet {
 		to = r.URL.RequestURI()
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
-	s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{To: to})
+	return s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", eventview.View{}, signInPage{To: to})
 }
 
 func (s *Server) signInForm(w http.ResponseWriter, r *http.Request, v eventview.View) error {
-	s.render(w, r, http.StatusOK, "signin", "Sign in", v, signInPage{To: s.ours(r.URL.Query().Get("to"))})
-	return nil
+	return s.render(w, r, http.StatusOK, "signin", "Sign in", v, signInPage{To: s.ours(r.URL.Query().Get("to"))})
 }
 
 // signIn makes a session of a credential that Scope accepts.
@@ -137,8 +136,7 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request, v eventview.View
 	_, err := s.config.Scope(withBearer(r, token))
 	switch {
 	case token == "" || errors.Is(err, ErrSignIn):
-		s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", v, signInPage{to, true})
-		return nil
+		return s.render(w, r, http.StatusUnauthorized, "signin", "Sign in", v, signInPage{to, true})
 	case err != nil:
 		return err
 	}

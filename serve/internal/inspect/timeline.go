@@ -155,8 +155,7 @@ func (s *Server) event(w http.ResponseWriter, r *http.Request, v eventview.View)
 	if ev.Seq < run.LastSeq {
 		p.Next = ev.Seq + 1
 	}
-	s.render(w, r, http.StatusOK, "event", fmt.Sprintf("event %d of %s", ev.Seq, run.RunID), v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "event", fmt.Sprintf("event %d of %s", ev.Seq, run.RunID), v, p)
 }
 
 // raw is one event as a line of JSON, the form that export has.

@@ -201,8 +201,7 @@ func (s *Server) toolList(w http.ResponseWriter, r *http.Request, v eventview.Vi
 	}{slices.SortedFunc(maps.Values(tools), func(a, b *toolUse) int {
 		return cmp.Or(cmp.Compare(b.Runs, a.Runs), strings.Compare(a.Name, b.Name))
 	}), notes}
-	s.render(w, r, http.StatusOK, "tools", "Tools", v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "tools", "Tools", v, p)
 }
 
 func (s *Server) tool(w http.ResponseWriter, r *http.Request, v eventview.View) error {
@@ -241,8 +240,7 @@ func (s *Server) tool(w http.ResponseWriter, r *http.Request, v eventview.View) 
 		newPlot("Latency", use.Calls, p.Versions, func(c useOfTool) float64 { return float64(c.took) / 1e6 }, func(x float64) string { return duration(int64(x * 1e6)) }),
 		newPlot("Fuel", use.Calls, p.Versions, func(c useOfTool) float64 { return float64(c.fuel) }, func(x float64) string { return display.Fuel(uint64(x)) }),
 	}
-	s.render(w, r, http.StatusOK, "tool", name, v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "tool", name, v, p)
 }
 
 // plot shows a figure of calls in their order, and its distribution.
@@ -387,8 +385,7 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, v eventview.View
 			p.Differ = append(p.Differ, one)
 		}
 	}
-	s.render(w, r, http.StatusOK, "change", "Change of "+name, v, p)
-	return nil
+	return s.render(w, r, http.StatusOK, "change", "Change of "+name, v, p)
 }
 
 // moduleOf returns the digest that an address names.
