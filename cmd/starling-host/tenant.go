@@ -255,19 +255,13 @@ func (a *app) tenantUsageCommand() *cobra.Command {
 		return a.emit(doc, func() {
 			const columns = "%-32s  %-10s  %10s  %16s  %10s  %11s  %11s\n"
 			a.stdout.Printf(columns, "TENANT", "DAY", "RUNS", "FUEL", "EFFECTS", "EGRESS", "RECORDED")
-			of := func(used, bound int64) string {
-				if bound < 0 {
-					return display.Size(uint64(used)) + ", no bound"
-				}
-				return display.Size(uint64(used)) + " of " + display.Size(uint64(bound))
-			}
 			for _, one := range doc.Items {
 				for _, d := range one.Days {
 					a.stdout.Printf(columns, one.Tenant, d.Day, display.Digits(uint64(d.Runs)), display.Digits(uint64(d.Fuel)), display.Digits(uint64(d.Effects)), display.Size(uint64(d.EgressBytes)), display.Size(uint64(d.RecordedBytes)))
 				}
-				a.stdout.Printf("%-32s  has %s, %s", one.Tenant, display.Plural(int(one.Modules), "module"), of(one.ModuleBytes, one.Limits.Modules))
+				a.stdout.Printf("%-32s  has %s, %s", one.Tenant, display.Plural(int(one.Modules), "module"), display.SizeOf(one.ModuleBytes, one.Limits.Modules))
 				if r := one.Recorded; r != nil {
-					a.stdout.Printf("; recorded since midnight %s, in all %s", of(r.Today, one.Limits.RecordedPerDay), of(r.Bytes, one.Limits.Recorded))
+					a.stdout.Printf("; recorded since midnight %s, in all %s", display.SizeOf(r.Today, one.Limits.RecordedPerDay), display.SizeOf(r.Bytes, one.Limits.Recorded))
 					if r.Held > 0 {
 						a.stdout.Printf("; in runs that have not ended %s", display.Size(uint64(r.Held)))
 					}

@@ -17,7 +17,7 @@ const (
 // they differ, escaped to ASCII, and the column of that place in both; -1 when
 // the texts are equal.
 func AroundDifference(a, b string) (partA, partB string, column int) {
-	at := commonPrefix(a, b)
+	at := CommonPrefix(a, b)
 	start := at
 	for range diffBefore {
 		_, size := utf8.DecodeLastRuneInString(a[:start])
@@ -34,9 +34,9 @@ func AroundDifference(a, b string) (partA, partB string, column int) {
 	return partA, partB, len(left)
 }
 
-// commonPrefix returns the length of the longest common prefix that ends
+// CommonPrefix returns the length of the longest common prefix that ends
 // between two runes in both texts.
-func commonPrefix(a, b string) int {
+func CommonPrefix(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) {
 		ra, size := utf8.DecodeRuneInString(a[n:])

@@ -59,6 +59,14 @@ func Fuel(n uint64) string { return Count(n, FuelUnits(), "") }
 // Size writes a number of bytes, such as 1.5MiB.
 func Size(n uint64) string { return Count(n, SizeUnits(), "B") }
 
+// SizeOf writes how much is used of a bound, which is none below zero.
+func SizeOf(used, bound int64) string {
+	if bound < 0 {
+		return Size(uint64(max(used, 0))) + ", no bound"
+	}
+	return Size(uint64(max(used, 0))) + " of " + Size(uint64(bound))
+}
+
 // Duration rounds to a useful precision: three digits or so.
 func Duration(d time.Duration) string {
 	switch {

@@ -54,21 +54,16 @@ var functions = template.FuncMap{
 	"digits":    digits,
 	"size":      size,
 	"ns":        duration,
-	"of": func(used, bound int64) string {
-		if bound < 0 {
-			return size(used) + ", no bound"
-		}
-		return size(used) + " of " + size(bound)
-	},
-	"moment":   func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
-	"state":    func(word any) state { return stateOf(fmt.Sprint(word)) },
-	"when":     whenOfJob,
-	"took":     took,
-	"kindName": agent.KindName,
-	"kind":     event.Kind.Short,
-	"group":    event.Kind.Family,
-	"facts":    func(ev event.Event) string { return event.Line(ev, maxLine) },
-	"plural":   func(n any, noun string) string { return display.Plural(number(n), noun) },
+	"of":        display.SizeOf,
+	"moment":    func(at time.Time) moment { return newMoment(at.UnixNano(), time.Now()) },
+	"state":     func(word any) state { return stateOf(fmt.Sprint(word)) },
+	"when":      whenOfJob,
+	"took":      took,
+	"kindName":  agent.KindName,
+	"kind":      event.Kind.Short,
+	"group":     event.Kind.Family,
+	"facts":     func(ev event.Event) string { return event.Line(ev, maxLine) },
+	"plural":    func(n any, noun string) string { return display.Plural(number(n), noun) },
 	"relation": func(r eventview.Relation) state {
 		return stateOf(map[eventview.Relation]string{eventview.Match: "match", eventview.Diff: "differ", eventview.OnlyA: "only A", eventview.OnlyB: "only B"}[r])
 	},

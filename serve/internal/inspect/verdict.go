@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -147,7 +146,12 @@ func (p *verdict) replay(ctx context.Context, v eventview.View, id string) error
 	case err != nil:
 		p.Status, p.Sentence = stateOf("not replayed"), display.PrintableError(err)
 	case d != nil:
-		p.describeDivergence(d)
+		p.Divergence, p.Seq, p.Kind = d, d.Seq, d.ExpectedKind
+		p.Status, p.Sentence = stateOf("diverged"), cmp.Or(display.Printable(d.Reason), "The replay diverged from the recording.")
+		if d.Expected != "" || d.Got != "" {
+			p.Compared = true
+			p.Same, p.Expected, p.Got = apart(display.PrintableText(display.Clip(d.Expected, maxValue)), display.PrintableText(display.Clip(d.Got, maxValue)))
+		}
 	case result.Open:
 		p.Status, p.Sentence = stateOf("identical so far"), fmt.Sprintf("The replay produced the same %s; the recording ends there.", events)
 	default:
@@ -175,24 +179,9 @@ func (p *verdict) describeCorruption(err error) {
 	}
 }
 
-func (p *verdict) describeDivergence(d *agent.Divergence) {
-	p.Divergence, p.Seq, p.Kind = d, d.Seq, d.ExpectedKind
-	p.Status, p.Sentence = stateOf("diverged"), cmp.Or(display.Printable(d.Reason), "The replay diverged from the recording.")
-	if d.Expected != "" || d.Got != "" {
-		p.Compared = true
-		p.Same, p.Expected, p.Got = apart(display.PrintableText(display.Clip(d.Expected, maxValue)), display.PrintableText(display.Clip(d.Got, maxValue)))
-	}
-}
-
 // apart splits two texts where they part, and leaves out most of a long beginning.
 func apart(a, b string) (same, restA, restB string) {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	for n > 0 && (n < len(a) && !utf8.RuneStart(a[n]) || n < len(b) && !utf8.RuneStart(b[n])) {
-		n--
-	}
+	n := display.CommonPrefix(a, b)
 	if same = a[:n]; n > sameShown {
 		same = "..." + strings.ToValidUTF8(same[n-sameShown:], "")
 	}
