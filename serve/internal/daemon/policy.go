@@ -80,8 +80,12 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 		return policyError(err)
 	}
 	parsed, err := policy.Parse("policy", text)
-	if err != nil {
-		return badPolicyText(err)
+	if wrong, ok := errors.AsType[*config.Error](err); ok {
+		p := badPolicy.because("%s", wrong.Msg).hint(wrong.Hint)
+		p.Line, p.Column, p.Excerpt = wrong.Line, wrong.Column, wrong.Excerpt()
+		return p
+	} else if err != nil {
+		return err
 	}
 	p, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, string(text), seen...)
 	if err != nil {
@@ -125,23 +129,15 @@ func seenTags(r *http.Request) (seen []canon.Hash, err error) {
 		return nil, unconditional.plain().hint("send If-Match with the ETag of the policy that you have seen, or If-None-Match: * if there is no policy")
 	}
 	for _, tag := range match {
-		if digest, ok := digestOf(tag); ok {
-			seen = append(seen, digest)
+		digest, err := hex.DecodeString(strings.Trim(tag, `"`))
+		if err == nil && len(digest) == len(canon.Hash{}) && tag == `"`+hex.EncodeToString(digest)+`"` { // a weak tag cannot be used for a change
+			seen = append(seen, canon.Hash(digest))
 		}
 	}
 	if len(seen) == 0 {
 		return nil, otherVersion.because("If-Match has no ETag of a policy")
 	}
 	return seen, nil
-}
-
-// digestOf returns the digest in the tag of a policy. A weak tag cannot be used for a change.
-func digestOf(tag string) (canon.Hash, bool) {
-	digest, err := hex.DecodeString(strings.Trim(tag, `"`))
-	if err != nil || len(digest) != len(canon.Hash{}) {
-		return canon.Hash{}, false
-	}
-	return canon.Hash(digest), tag == `"`+hex.EncodeToString(digest)+`"`
 }
 
 func policyError(err error) error {
@@ -152,17 +148,6 @@ func policyError(err error) error {
 		return otherVersion.plain().hint("read the current policy first")
 	}
 	return err
-}
-
-// badPolicyText returns the response for an invalid policy, with the position of the error.
-func badPolicyText(err error) error {
-	wrong, ok := errors.AsType[*config.Error](err)
-	if !ok {
-		return err
-	}
-	p := badPolicy.because("%s", wrong.Msg).hint(wrong.Hint)
-	p.Line, p.Column, p.Excerpt = wrong.Line, wrong.Column, wrong.Excerpt()
-	return p
 }
 
 // nothing returns the policy of a tenant without one: no request is allowed.

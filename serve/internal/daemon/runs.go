@@ -68,7 +68,7 @@ func (d *Daemon) listRuns(r *request) (page list[eventview.RunDocument], err err
 // run id.
 func (d *Daemon) find(r *request) (eventlog.RunSummary, error) {
 	id := r.PathValue("id")
-	if !isULID(id) {
+	if !ulid().MatchString(id) {
 		return eventlog.RunSummary{}, notFound.plain()
 	}
 	return r.view.Run(r.Context(), id)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -29,18 +30,8 @@ type request struct {
 	query  *parameters    // of routes that are not mounted, whose handlers read their own
 }
 
-// isULID reports whether text is one in its one form.
-func isULID(text string) bool {
-	if len(text) != 26 || text[0] > '7' {
-		return false
-	}
-	for _, c := range []byte(text) {
-		if !strings.ContainsRune("0123456789ABCDEFGHJKMNPQRSTVWXYZ", rune(c)) {
-			return false
-		}
-	}
-	return true
-}
+// ulid matches one in its one form.
+var ulid = lazy.Regexp(`^[0-7][0-9A-HJKMNP-TV-Z]{25}$`)
 
 type accountKey struct{}
 
@@ -118,8 +109,11 @@ func (d *Daemon) handler(route Route) http.Handler {
 		r, out.share = r.WithContext(ctx), of
 		req, err := d.admit(route, r)
 		if err == nil {
-			end := d.traced(route, req, began)
-			defer func() { end(out.status) }()
+			if route.Access == ForTenants { // clients without a key must not fill the traces, and probes say nothing
+				ctx, end := d.config.Tracer.StartRequest(req.Request, route.Pattern(), began)
+				defer func() { end(out.status) }()
+				req.Request = req.WithContext(ctx)
+			}
 			err = d.ask(route, out, req)
 		}
 		if err != nil {
@@ -151,17 +145,6 @@ func (d *Daemon) ask(route Route, out *answer, r *request) error {
 		}
 	}
 	return route.serve(d, out, r)
-}
-
-// traced begins the span of a request that a tenant was let in with. All others
-// have none: clients without a key must not fill the traces, and probes say nothing.
-func (d *Daemon) traced(route Route, r *request, began time.Time) (end func(status int)) {
-	if route.Access != ForTenants {
-		return func(int) {}
-	}
-	ctx, end := d.config.Tracer.StartRequest(r.Request, route.Pattern(), began)
-	r.Request = r.WithContext(ctx)
-	return end
 }
 
 // panicked answers a request whose handler has a defect. It passes on the panic that cuts a

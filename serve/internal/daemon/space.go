@@ -37,8 +37,16 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 		},
 		Modules: d.config.Log,
 		Issuer:  d.receiptsIn(log),
-		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) {
-			return d.jobStates(ctx, a.ID, ids...)
+		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) { // but the host and the text of the last error, which are the operator's
+			whole := lists.Map(ids, func(id string) string { return fullID(a.ID, id) })
+			jobs, err := d.config.Queue.Lookup(ctx, whole...)
+			found := make(map[string]queue.Status, len(jobs))
+			for i, id := range ids {
+				if s, ok := jobs[whole[i]]; ok {
+					found[id] = queue.Status{Progress: s.Shown()}
+				}
+			}
+			return found, err
 		},
 		Usage: func(ctx context.Context, f tenant.UsageFilter) (tenant.UsageList, error) {
 			f.Tenant = a.ID
@@ -46,20 +54,6 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 		},
 	}
 	return view, err
-}
-
-// jobStates returns the states of those of a tenant's runs that are in the queue, by their ids. It
-// leaves out the host and the text of the last error, which only the operator may see.
-func (d *Daemon) jobStates(ctx context.Context, tenantID string, ids ...string) (map[string]queue.Status, error) {
-	whole := lists.Map(ids, func(id string) string { return fullID(tenantID, id) })
-	jobs, err := d.config.Queue.Lookup(ctx, whole...)
-	found := make(map[string]queue.Status, len(jobs))
-	for i, id := range ids {
-		if s, ok := jobs[whole[i]]; ok {
-			found[id] = queue.Status{Progress: s.Shown()}
-		}
-	}
-	return found, err
 }
 
 // OperatorView returns what an operator sees in the web view.

@@ -119,7 +119,7 @@ func (d *Daemon) Outcome(ctx context.Context, a Account, id string, most time.Du
 func (d *Daemon) state(ctx context.Context, a Account, id string, most time.Duration) (out Outcome, err error) {
 	out.RunID = id
 	view, err := d.View(a)
-	if err == nil && !isULID(id) {
+	if err == nil && !ulid().MatchString(id) {
 		err = notFound.plain()
 	}
 	if err != nil {

@@ -38,14 +38,21 @@ func (d *Daemon) upkeep(ctx context.Context) {
 	}
 }
 
-// retain removes old runs.
+// retain removes old runs: one by one, or on a server with the partitions of their months, and makes those
+// of the next ones.
 func (d *Daemon) retain(ctx context.Context) {
 	due, now := d.config.Retention, time.Now()
 	r := store.Retirement{Before: now.Add(-due.OlderThan), Why: "retention of " + due.OlderThan.String(), ArchiveTo: due.ArchiveTo}
 	var report eventlog.PruneReport
 	var err error
 	if server, ok := d.config.Log.(*store.Server); ok && due.Ahead > 0 {
-		report, err = d.dropPartitions(ctx, server, r, now)
+		var dropped []store.Dropped
+		if _, err = server.MakePartitions(ctx, now, due.Ahead, false); err == nil {
+			dropped, err = store.DropPartitions(ctx, server, r)
+		}
+		for _, p := range dropped {
+			report.Runs, report.Events = report.Runs+p.Runs, report.Events+p.Events
+		}
 	} else {
 		report, err = store.PruneOld(ctx, d.config.Log, r)
 	}
@@ -61,19 +68,6 @@ func (d *Daemon) retain(ctx context.Context) {
 	case ctx.Err() == nil:
 		d.logger.Warn("old runs not removed", "error", err.Error())
 	}
-}
-
-// dropPartitions makes the partitions of the next months, and drops the old ones.
-func (d *Daemon) dropPartitions(ctx context.Context, server *store.Server, r store.Retirement, now time.Time) (all eventlog.PruneReport, err error) {
-	if _, err := server.MakePartitions(ctx, now, d.config.Retention.Ahead, false); err != nil {
-		return all, err
-	}
-	dropped, err := store.DropPartitions(ctx, server, r)
-	for _, p := range dropped {
-		all.Runs += p.Runs
-		all.Events += p.Events
-	}
-	return all, err
 }
 
 // diskSpace is the room on the disk of the database. Work that needs much room is refused while
