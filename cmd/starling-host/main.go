@@ -288,32 +288,25 @@ func (a *app) root() *cobra.Command {
 		return usagef(hint, "%v", err)
 	})
 	root.SetVersionTemplate("starling-host {{.Version}}\n")
-	root.AddGroup(
-		&cobra.Group{ID: groupRun, Title: "tools"},
-		&cobra.Group{ID: groupProve, Title: "proof"},
-		&cobra.Group{ID: groupLook, Title: "log"},
-		&cobra.Group{ID: groupHost, Title: "tenants"},
-		&cobra.Group{ID: groupKeep, Title: "upkeep"},
-		&cobra.Group{ID: groupOther, Title: "other"},
-	)
 	root.SetHelpFunc(help(root, root.HelpFunc()))
 	wrapped := fmt.Sprintf("Flags.FlagUsagesWrapped %d ", a.stdout.Width())
 	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", wrapped))
-	root.SetHelpCommandGroupID(groupOther)
-	root.SetCompletionCommandGroupID(groupOther)
+	root.SetHelpCommandGroupID("other")
+	root.SetCompletionCommandGroupID("other")
 	add := func(group string, commands ...*cobra.Command) {
+		root.AddGroup(&cobra.Group{ID: group, Title: group})
 		for _, cmd := range commands {
 			cmd.GroupID = group
 			complete(cmd)
 		}
 		root.AddCommand(commands...)
 	}
-	add(groupRun, a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
-	add(groupProve, a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand())
-	add(groupLook, a.runsCommand(), a.showCommand(), a.debugCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
-	add(groupHost, a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
-	add(groupKeep, a.pruneCommand(), a.partitionsCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
-	add(groupOther, a.migrateCommand(), a.doctorCommand(), a.versionCommand())
+	add("tools", a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
+	add("proof", a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand())
+	add("log", a.runsCommand(), a.showCommand(), a.debugCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
+	add("tenants", a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
+	add("upkeep", a.pruneCommand(), a.partitionsCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
+	add("other", a.migrateCommand(), a.doctorCommand(), a.versionCommand())
 	root.AddCommand(&cobra.Command{Use: "exit-codes", Short: "print the exit codes"})
 	return root
 }
@@ -343,16 +336,6 @@ func complete(cmd *cobra.Command) {
 		complete(sub)
 	}
 }
-
-// The groups of the subcommands in the help text.
-const (
-	groupRun   = "run"
-	groupProve = "prove"
-	groupLook  = "look"
-	groupHost  = "host"
-	groupKeep  = "keep"
-	groupOther = "other"
-)
 
 // serves are the commands whose standard error is a log while they load modules.
 var serves = map[string]bool{"serve": true, "inspect": true, "mcp": true}
