@@ -35,7 +35,10 @@ func (s *storeTx) enqueue(j Job) (refusal, err error) {
 	}
 	j.MaxAttempts = cmp.Or(j.MaxAttempts, DefaultMaxAttempts)
 	j.Payload = append([]byte{}, j.Payload...)
-	added := &newJob{numbered: numbered{Lease{Job: j}, s.cfg.nextNumber(s.now)}}
+	// A job's number is microseconds since 1970, and more than the last one: so hosts need no counter that all of
+	// them change.
+	*s.cfg.number = max(s.now/1000, *s.cfg.number+1)
+	added := &newJob{numbered: numbered{Lease{Job: j}, *s.cfg.number}}
 	if s.inserted == nil {
 		s.inserted = make(map[string]*newJob)
 	}
@@ -446,26 +449,6 @@ var addUsage = statement{
 
 const toUsage = ` ON CONFLICT (tenant, day) DO UPDATE SET runs = queue_usage.runs + excluded.runs, fuel = queue_usage.fuel + excluded.fuel,
 	effects = queue_usage.effects + excluded.effects, egress = queue_usage.egress + excluded.egress, recorded = queue_usage.recorded + excluded.recorded`
-
-// flushUsage adds the counted usage to its rows.
-func (s *storeTx) flushUsage() error {
-	var rows [][]any
-	for k, u := range s.usage {
-		rows = append(rows, []any{k.tenant, k.day, u.Runs, u.Fuel, u.Effects, u.EgressBytes, u.RecordedBytes})
-	}
-	_, err := s.execAll(&addUsage, rows)
-	return err
-}
-
-// sweepUsage removes the rows that are too old, in each process once a day.
-func (s *storeTx) sweepUsage() error {
-	today := dayOf(s.now)
-	if s.cfg.swept.Swap(today) == today {
-		return nil
-	}
-	_, err := s.tx.Exec("DELETE FROM queue_usage WHERE day <= $1", today-UsageDays)
-	return err
-}
 
 // HeldBytes returns the size of a tenant's jobs that have not ended.
 func (q *Queue) HeldBytes(ctx context.Context, id string) (int64, error) {

@@ -303,7 +303,7 @@ type Config struct {
 	Clock Clock
 
 	swept  *atomic.Int64 // the day on which old usage was last removed
-	number *int64        // of the last job that this process has enqueued
+	number *int64        // of the last job that this process has enqueued; for the goroutine that makes transactions
 }
 
 // Limits are the limits of one tenant. The zero value limits nothing.
@@ -337,13 +337,6 @@ func (c Config) resolve() (Config, error) {
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	c.Clock = cmp.Or[Clock](c.Clock, machineClock{})
 	return c, nil
-}
-
-// nextNumber returns the number of a job that is enqueued now: microseconds since 1970, and more than the
-// last one. So hosts need no counter that all of them change. The goroutine that makes transactions calls it.
-func (c *Config) nextNumber(now int64) int64 {
-	*c.number = max(now/1000, *c.number+1)
-	return *c.number
 }
 
 // Clock tells the time, and may be another one in tests.

@@ -331,8 +331,10 @@ func (t *tenantRow) countOpen(l Limits) {
 // removes the rows of tenants that have no jobs and are not ahead of virtual time, and old
 // usage.
 func (s *storeTx) refresh() error {
-	if err := s.sweepUsage(); err != nil {
-		return err
+	if today := dayOf(s.now); s.cfg.swept.Swap(today) != today { // in each process once a day
+		if _, err := s.tx.Exec("DELETE FROM queue_usage WHERE day <= $1", today-UsageDays); err != nil {
+			return err
+		}
 	}
 	names, err := eventlog.QueryAll(s.tx, "SELECT tenant FROM queue_tenant WHERE ready > 0", nil, func(r eventlog.Row) (name string, err error) {
 		err = r.Scan(&name)
@@ -428,7 +430,11 @@ func (s *storeTx) flush() error {
 	if _, err := s.execAll(&storeTenants, rows); err != nil {
 		return err
 	}
-	if err := s.flushUsage(); err != nil || s.virtual == s.before {
+	rows = nil
+	for k, u := range s.usage {
+		rows = append(rows, []any{k.tenant, k.day, u.Runs, u.Fuel, u.Effects, u.EgressBytes, u.RecordedBytes})
+	}
+	if _, err := s.execAll(&addUsage, rows); err != nil || s.virtual == s.before {
 		return err
 	}
 	_, err := s.tx.Exec("UPDATE queue_state SET virtual = $1 WHERE id = 1", s.virtual)
