@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/config"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/runtime/egress"
 )
@@ -34,13 +36,31 @@ func Suggest(events []event.Event) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newSuggestion(uses)
+	s := suggestion{rulesOf: map[string]*Rule{}, bytes: map[string]uint64{}, secrets: map[egress.Placeholder]*Binding{}}
+	tools := map[string]bool{}
+	for _, use := range uses {
+		switch {
+		case use.Arguments != nil:
+			tools[use.Tool] = true
+		case use.Request != nil:
+			s.request(*use.Request, use.Response)
+		}
+		if use.Sandboxed {
+			s.calls.add(use)
+		}
+	}
+	rules := lists.Map(s.order, func(key string) string { return "\n      - " + s.rulesOf[key].YAML() })
+	names := lists.Map(slices.Sorted(maps.Keys(tools)), func(name string) string { return "\n    " + config.Flow(name) + ": {}" })
+	secrets := lists.Map(slices.Collect(maps.Values(s.secrets)), func(b *Binding) string { return "\n  - " + config.Flow(b) })
+	slices.Sort(secrets)
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "# yaml-language-server: $schema=%s\nversion: %q\n", SchemaURL, Version)
-	fmt.Fprintf(&b, "permissions:\n  network:\n    allow:%s\n", s.rules())
-	fmt.Fprintf(&b, "  tools:%s\n", s.toolNames())
+	fmt.Fprintf(&b, "permissions:\n  network:\n    allow:%s\n", cmp.Or(strings.Join(rules, ""), " []"))
+	fmt.Fprintf(&b, "  tools:%s\n", cmp.Or(strings.Join(names, ""), " {}"))
 	b.WriteString(s.calls.limits())
-	b.WriteString(s.bindings())
+	if len(secrets) > 0 {
+		fmt.Fprintf(&b, "secrets:%s\n", strings.Join(secrets, ""))
+	}
 	if _, err := Parse("the suggestion", b.Bytes()); err != nil {
 		if bad, ok := errors.AsType[*config.Error](err); ok {
 			err = errors.New(bad.Message())
@@ -93,27 +113,8 @@ type suggestion struct {
 	rulesOf map[string]*Rule  // by the parts that their requests share
 	bytes   map[string]uint64 // so far, with the keys of rulesOf
 	order   []string
-	tools   map[string]bool
 	calls   used
 	secrets map[egress.Placeholder]*Binding
-}
-
-func newSuggestion(uses []Use) *suggestion {
-	s := &suggestion{
-		rulesOf: map[string]*Rule{}, bytes: map[string]uint64{}, tools: map[string]bool{}, secrets: map[egress.Placeholder]*Binding{},
-	}
-	for _, use := range uses {
-		switch {
-		case use.Arguments != nil:
-			s.tools[use.Tool] = true
-		case use.Request != nil:
-			s.request(*use.Request, use.Response)
-		}
-		if use.Sandboxed {
-			s.calls.add(use)
-		}
-	}
-	return s
 }
 
 // request adds a request to the rule that equals it in everything but the path.
@@ -150,40 +151,6 @@ func (s *suggestion) request(r Request, response uint64) {
 			b.Audience = slices.Insert(b.Audience, at, audience)
 		}
 	}
-}
-
-func (s *suggestion) rules() string {
-	if len(s.order) == 0 {
-		return " []"
-	}
-	var b strings.Builder
-	for _, key := range s.order {
-		b.WriteString("\n      - " + s.rulesOf[key].YAML())
-	}
-	return b.String()
-}
-
-func (s *suggestion) toolNames() string {
-	if len(s.tools) == 0 {
-		return " {}"
-	}
-	var b strings.Builder
-	for _, name := range slices.Sorted(maps.Keys(s.tools)) {
-		b.WriteString("\n    " + config.Flow(name) + ": {}")
-	}
-	return b.String()
-}
-
-func (s *suggestion) bindings() string {
-	var lines []string
-	for _, b := range s.secrets {
-		lines = append(lines, "  - "+config.Flow(b)+"\n")
-	}
-	if len(lines) == 0 {
-		return ""
-	}
-	slices.Sort(lines)
-	return "secrets:\n" + strings.Join(lines, "")
 }
 
 // used is the largest use of each limit by a call of a sandboxed tool. A call without fuel or memory
