@@ -181,9 +181,6 @@ func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant
 	if err := x.run.maySend(ctx, a); err != nil {
 		return egress.Grant{}, err
 	}
-	if err := x.run.knows(ctx); err != nil {
-		return egress.Grant{}, err
-	}
 	secrets, err := x.run.secrets(ctx, a.Secrets)
 	if err != nil {
 		return egress.Grant{}, err
@@ -262,7 +259,8 @@ func (x *Exchange) Settle(response []byte) error {
 	return nil
 }
 
-// maySend asks the store whether the secrets of a request's placeholders may be sent.
+// maySend asks the store whether the secrets of a request's placeholders may be sent, and whether the secrets that the
+// run sent in earlier sessions still have the same values: without these, the response could not be searched for them.
 func (r *Run) maySend(ctx context.Context, a egress.Access) error {
 	keeper, ok := r.store.(Keeper)
 	if !ok {
@@ -275,16 +273,6 @@ func (r *Run) maySend(ctx context.Context, a egress.Access) error {
 		case !allowed:
 			return egress.Denied("the secret %s is not kept for %s in %s", at.Name, a.Origin(), place(at))
 		}
-	}
-	return nil
-}
-
-// knows returns an error if the value of a secret that the run sent in an earlier session is no longer available.
-// Responses could not be searched for it.
-func (r *Run) knows(ctx context.Context) error {
-	keeper, ok := r.store.(Keeper)
-	if !ok {
-		return nil
 	}
 	r.mu.Lock()
 	sent := maps.Clone(r.sent)
