@@ -296,16 +296,8 @@ func checkClock(ctx context.Context, log store.Database, where string) Finding {
 	var at time.Time
 	var err error
 	what := "the server's clock is"
-	if store.OnServer(where) {
-		const query = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000000000 AS BIGINT)"
-		err = log.View(ctx, func(q eventlog.Querier) error {
-			return q.Query(query, nil, func(r eventlog.Row) error {
-				var ns int64
-				err := r.Scan(&ns)
-				at = time.Unix(0, ns)
-				return err
-			})
-		})
+	if server, ok := log.(eventlog.Shared); ok {
+		at, err = server.Now(ctx)
 	} else {
 		what = "the newest run began"
 		var page eventlog.RunPage
