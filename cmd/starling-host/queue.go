@@ -54,23 +54,18 @@ func (a *app) queueCommand() *cobra.Command {
 
 func (a *app) hostsCommand() *cobra.Command {
 	cmd := subcommand("hosts [DB]", "list and drain the hosts of a database", func(cmd *cobra.Command, args []string) error {
-		doc := queue.HostList{Items: []queue.Host{}}
 		q, log, err := openQueue(cmd.Context(), args[0], toRead)
-		if err == nil {
-			defer log.Close()
-			doc, err = q.HostList(cmd.Context())
-		}
-		none := errors.Is(err, queue.ErrNoTables)
-		if err != nil && !none {
+		if errors.Is(err, queue.ErrNoTables) {
+			return a.emit(queue.HostList{Items: []queue.Host{}}, func() { a.noQueue(args[0]) })
+		} else if err != nil {
 			return err
 		}
-		return a.emit(doc, func() {
-			if none {
-				a.noQueue(args[0])
-			} else {
-				view.Hosts(a.stdout, doc.Items)
-			}
-		})
+		defer log.Close()
+		doc, err := q.HostList(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return a.emit(doc, func() { view.Hosts(a.stdout, doc.Items) })
 	}, a.outputFlag)
 	cmd.AddCommand(
 		a.steerCommand("drain [DB] HOST", "let a host finish its runs and start no others", "draining", queueWords(hostWords)),
