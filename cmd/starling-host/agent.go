@@ -114,11 +114,22 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 	return a.follow(ctx, db, runID, events, f)
 }
 
-// openAgent opens the agent of a file and the database that records its runs.
+// openAgent opens the agent of a file and the database that records its runs. A script
+// plays the agent's model if the flags say so.
 func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starling.Agent, error) {
-	file, err := openAgentFile(f)
+	file, err := agentfile.Load(f.file)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil, &failure{code: exitUsage, message: starling.PlainError(err), hint: "name the agent's file; resume takes it with --agent FILE"}
+	}
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, explainFile(err)
+	}
+	if f.provider != "" {
+		path, ok := strings.CutPrefix(f.provider, "script:")
+		if !ok || path == "" {
+			return nil, nil, usagef("the agent's file sets the real provider", "--provider %q: only script:FILE can replace the provider", f.provider)
+		}
+		file.Endpoint = agentfile.Endpoint{Provider: "script", Script: path}
 	}
 	rules, err := openPolicy(f.policy)
 	if err != nil {
@@ -137,27 +148,6 @@ func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starl
 		a.warn("the price of " + display.Printable(file.Model) + " is not known, so the budget in usd bounds nothing")
 	}
 	return db, opened, nil
-}
-
-// openAgentFile reads the file of an agent, and lets a script play its model if the
-// flags say so.
-func openAgentFile(f agentFlags) (*agentfile.File, error) {
-	file, err := agentfile.Load(f.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &failure{code: exitUsage, message: starling.PlainError(err), hint: "name the agent's file; resume takes it with --agent FILE"}
-	}
-	if err != nil {
-		return nil, explainFile(err)
-	}
-	if f.provider == "" {
-		return file, nil
-	}
-	path, ok := strings.CutPrefix(f.provider, "script:")
-	if !ok || path == "" {
-		return nil, usagef("the agent's file sets the real provider", "--provider %q: only script:FILE can replace the provider", f.provider)
-	}
-	file.Endpoint = agentfile.Endpoint{Provider: "script", Script: path}
-	return file, nil
 }
 
 // explainAgent words why an agent cannot be opened.

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"strings"
 
@@ -38,13 +37,19 @@ func (a *app) migrateCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if onServer(where) && !dryRun {
-			if err := a.migrateHost(ctx, log, roles); err != nil {
-				return err
+		if !dryRun {
+			server, shared := log.(*store.Server)
+			sets := missing
+			if shared {
+				sets = serve.Tables()
 			}
-		} else if !dryRun {
-			for _, set := range missing {
+			for _, set := range sets {
 				if err := log.CreateTables(ctx, set); err != nil {
+					return err
+				}
+			}
+			if shared {
+				if err := server.Grant(ctx, roles, sets...); err != nil {
 					return err
 				}
 			}
@@ -85,16 +90,6 @@ func (a *app) printMigration(report eventlog.MigrationReport, dryRun bool, roles
 	if rights := granted(roles); rights != "" {
 		a.stdout.Printf("%s: %s\n", would("granted", "would grant"), rights)
 	}
-}
-
-// migrateHost makes the tables of a host on a server, and gives roles their rights.
-func (a *app) migrateHost(ctx context.Context, log database, roles store.Roles) error {
-	for _, set := range serve.Tables() {
-		if err := log.CreateTables(ctx, set); err != nil {
-			return err
-		}
-	}
-	return log.(*store.Server).Grant(ctx, roles, serve.Tables()...)
 }
 
 // granted describes the roles and their rights.

@@ -53,16 +53,14 @@ func (a *app) replayCommand() *cobra.Command {
 		return arguments(cmd, args)
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
-		if f.agent != "" && f.module != "" || f.force && f.agent == "" {
+		switch {
+		case f.agent != "" && f.module != "", f.force && f.agent == "":
 			return usagef("", "replay: --agent and --module exclude each other, and --force requires --agent")
-		}
-		if f.timeout < 0 {
+		case f.timeout < 0:
 			return usagef("", "replay: --timeout must be 0 or more")
-		}
-		if f.all && f.profile != "" {
+		case f.all && f.profile != "":
 			return usagef("", "replay: --profile requires one RUN")
-		}
-		if f.engine == engineV8 && (f.agent != "" || f.module != "" || f.profile != "") {
+		case f.engine == engineV8 && (f.agent != "" || f.module != "" || f.profile != ""):
 			return usagef("", "replay: --engine v8 excludes --agent, --module and --profile: it replays runs as they were recorded")
 		}
 		return nil
@@ -332,7 +330,14 @@ func (o *observers) attach(c *sandbox.Config) {
 // begins to show how far the run is.
 func (o *observers) prepare(ctx context.Context, db *starling.DB, r *starling.Replayer, runID string) error {
 	if o.app.stderr.Terminal {
-		o.bar = o.app.progressBar(int(recordedFuel(ctx, db, runID)))
+		var recorded span.Builder // an unreadable event ends it: the replay reports that
+		for ev, err := range db.Events(ctx, runID) {
+			if err != nil {
+				break
+			}
+			_ = recorded.Add(ev)
+		}
+		o.bar = o.app.progressBar(int(recorded.Run().Fuel))
 	}
 	if o.flags.profile == "" {
 		return nil
@@ -380,19 +385,6 @@ func holdsSomethingElse(path string) bool {
 	var head [1]byte
 	_, err = io.ReadFull(content, head[:])
 	return err != nil || head[0] != sampleType
-}
-
-// recordedFuel returns the fuel that the calls of a run have spent. It ignores unreadable events,
-// which the replay reports.
-func recordedFuel(ctx context.Context, db *starling.DB, runID string) uint64 {
-	var b span.Builder
-	for ev, err := range db.Events(ctx, runID) {
-		if err != nil {
-			break
-		}
-		_ = b.Add(ev)
-	}
-	return b.Run().Fuel
 }
 
 // close writes the profile.
