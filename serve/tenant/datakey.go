@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // wrappedKey is a row of tenant_data_key.
@@ -151,12 +152,7 @@ func (s *Store) master(tenant, id string) (MasterKey, error) {
 }
 
 // MasterKeys returns the ids of the master keys that the store has.
-func (s *Store) MasterKeys() (ids []string) {
-	for _, m := range *s.masters.Load() {
-		ids = append(ids, m.ID())
-	}
-	return ids
-}
+func (s *Store) MasterKeys() []string { return lists.Map(*s.masters.Load(), MasterKey.ID) }
 
 // UseMasters replaces the store's master keys. If a data key is under another master key,
 // the error is [ErrWrongMasterKey] and nothing changes.

@@ -82,7 +82,8 @@ func (p Policy) changeTo(text string, seen []canon.Hash) (Policy, error) {
 	return Policy{Text: text}, nil
 }
 
-// newPolicy stores the result of next, which receives the last version or the zero Policy.
+// newPolicy stores the result of next, which receives the last version or the zero Policy, and deletes
+// the version that exceeds the history.
 func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Policy) (Policy, error)) (p Policy, err error) {
 	if len(text) > MaxPolicyBytes {
 		return Policy{}, tooLong(text, MaxPolicyBytes)
@@ -100,18 +101,13 @@ func (s *Store) newPolicy(ctx context.Context, tenant, text string, next func(Po
 			return nil
 		}
 		p.Version, p.Digest, p.Created = was.Version+1, canon.Sum([]byte(p.Text)), s.now().UTC()
-		return keepPolicy(tx, tenant, p)
+		do := statements{tx: tx}
+		do.exec("INSERT INTO tenant_policy (tenant, version, digest, text, held, created) VALUES ($1, $2, $3, $4, $5, $6)",
+			tenant, int64(p.Version), p.Digest[:], p.Text, eventlog.Flag(p.Held), p.Created.UnixNano())
+		do.exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies))
+		return do.raise(tenant)
 	})
 	return p, err
-}
-
-// keepPolicy stores a version and deletes the version that exceeds the history.
-func keepPolicy(tx eventlog.Tx, tenant string, p Policy) error {
-	s := statements{tx: tx}
-	s.exec("INSERT INTO tenant_policy (tenant, version, digest, text, held, created) VALUES ($1, $2, $3, $4, $5, $6)",
-		tenant, int64(p.Version), p.Digest[:], p.Text, eventlog.Flag(p.Held), p.Created.UnixNano())
-	s.exec("DELETE FROM tenant_policy WHERE tenant = $1 AND version <= $2", tenant, int64(p.Version-keptPolicies))
-	return s.raise(tenant)
 }
 
 func tooLong(text string, most int) error {
