@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
 )
@@ -61,12 +62,7 @@ func (s *sealing) runEnded() {
 }
 
 // signSoon requests a checkpoint now. Until then, nothing proves why removed runs are gone.
-func (s *sealing) signSoon() {
-	select {
-	case s.due <- struct{}{}:
-	default:
-	}
-}
+func (s *sealing) signSoon() { await.Offer(s.due, struct{}{}) }
 
 // keep signs until ctx ends.
 func (s *sealing) keep(ctx context.Context) {

@@ -1,4 +1,4 @@
-// Package await waits for functions that no context interrupts.
+// Package await waits for functions that no context interrupts, and wakes a goroutine that waits.
 package await
 
 import "context"
@@ -22,5 +22,14 @@ func Do[T any](ctx context.Context, f func() (T, error)) (T, error) {
 	case <-ctx.Done():
 		var none T
 		return none, context.Cause(ctx)
+	}
+}
+
+// Offer sends a value to a channel that has room or a receiver at once, and otherwise drops it. To wake a
+// goroutine, one value in its channel is enough.
+func Offer[T any](to chan<- T, value T) {
+	select {
+	case to <- value:
+	default:
 	}
 }

@@ -134,12 +134,7 @@ func (c *Client) connect(ctx context.Context, dial func(*wire) mcp.Transport) er
 	}
 	conn.line = &line{Transport: dial(conn.wire)}
 	c.conn = conn
-	changed := func() {
-		select {
-		case conn.stale <- struct{}{}:
-		default:
-		}
-	}
+	changed := func() { await.Offer(conn.stale, struct{}{}) }
 	client := mcp.NewClient(&mcp.Implementation{Name: cmp.Or(c.options.ClientName, "starling"), Version: cmp.Or(c.options.ClientVersion, "1")}, &mcp.ClientOptions{
 		Capabilities:               &mcp.ClientCapabilities{},
 		MultiRoundTrip:             &mcp.MultiRoundTripOptions{Disabled: true}, // see conversation

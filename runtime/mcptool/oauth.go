@@ -23,6 +23,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
 	"golang.org/x/oauth2"
 
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/egress"
 )
@@ -266,10 +267,7 @@ func (a *authorizer) redirected(ctx context.Context, l net.Listener, address str
 			http.Error(w, "This is not the login that starling-host waits for.", http.StatusBadRequest)
 			return
 		}
-		select {
-		case got <- q:
-		default:
-		}
+		await.Offer(got, q)
 		fmt.Fprintln(w, "starling-host has the answer. You can close this page.")
 	})}
 	go func() { _ = server.Serve(l) }()

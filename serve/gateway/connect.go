@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/mcptool"
 	"github.com/starling-host/starling/serve/internal/mcpsrv"
@@ -321,10 +322,7 @@ func (l *session) listed(s *peer) error {
 		}
 	}
 	for _, to := range l.audience() {
-		select {
-		case to.changed <- struct{}{}:
-		default:
-		}
+		await.Offer(to.changed, struct{}{})
 	}
 	return nil
 }
@@ -375,10 +373,7 @@ func instructionsOf(text string) mcptool.Definition {
 func (l *session) tell(text string) {
 	l.warn(text)
 	for _, to := range l.audience() {
-		select {
-		case to.notices <- text:
-		default:
-		}
+		await.Offer(to.notices, text)
 	}
 }
 

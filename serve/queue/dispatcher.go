@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/runtime/tool"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -272,12 +273,7 @@ func (d *dispatcher) look(ctx context.Context) {
 const breath = 20 * time.Millisecond
 
 // lookAgain makes look run soon.
-func (d *dispatcher) lookAgain() {
-	select {
-	case d.kick <- struct{}{}:
-	default:
-	}
-}
+func (d *dispatcher) lookAgain() { await.Offer(d.kick, struct{}{}) }
 
 // readyTime bounds a call of Config.Ready.
 const readyTime = 10 * time.Second

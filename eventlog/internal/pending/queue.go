@@ -10,6 +10,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/await"
 )
 
 // Bounds of the queue of one writer. Append blocks beyond them.
@@ -233,10 +234,4 @@ func (s *Runs[W]) widen() {
 }
 
 // signal wakes the writer.
-func (s *Runs[W]) signal() {
-	q := &s.queue
-	select {
-	case q.work <- struct{}{}:
-	default:
-	}
-}
+func (s *Runs[W]) signal() { await.Offer(s.queue.work, struct{}{}) }

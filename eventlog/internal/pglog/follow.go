@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/starling-host/starling/internal/await"
 )
 
 // channel is where writers announce the runs that have grown. A notification holds
@@ -59,10 +61,7 @@ func (n *notifier) add(what func()) {
 	n.mu.Lock()
 	what()
 	n.mu.Unlock()
-	select {
-	case n.work <- struct{}{}:
-	default:
-	}
+	await.Offer(n.work, struct{}{})
 }
 
 // take returns what to send: the runs that have grown, if any, and whether there was a

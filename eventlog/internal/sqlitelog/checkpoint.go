@@ -9,9 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/starling-host/starling/eventlog"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/await"
 )
 
 // Thresholds for the part of the WAL not yet in the database, in frames, each a
@@ -134,7 +136,7 @@ func (l *Log) wakeCheckpointer(batch []item) error {
 	if !c.due(w) {
 		return nil
 	}
-	wakeUp(c.wake)
+	await.Offer(c.wake, struct{}{})
 	c.payloads = 0
 	if w.left() >= farBehind && !c.stuck.Load() {
 		select {
@@ -149,14 +151,6 @@ func (l *Log) wakeCheckpointer(batch []item) error {
 func (c *checkpointer) due(w wal) bool {
 	return w.left() >= restartFrames || w.left() >= stepFrames && c.payloads >= longPayloads ||
 		w.left() > 0 && w.frames >= c.restartAt.Load()
-}
-
-// wakeUp sends to a channel of capacity 1, unless something is in it.
-func wakeUp(to chan<- struct{}) {
-	select {
-	case to <- struct{}{}:
-	default:
-	}
 }
 
 // checkpoints is the checkpointer's goroutine. It ends with the log, or when the
@@ -207,7 +201,7 @@ func (c *checkpointer) advance() error {
 	for range maxSteps {
 		began, before := time.Now(), c.last.moved
 		w, err := c.step()
-		wakeUp(c.stepped)
+		await.Offer(c.stepped, struct{}{})
 		if err != nil || w.kept || c.stuck.Load() || w.frames < c.restartAt.Load() {
 			return err
 		}

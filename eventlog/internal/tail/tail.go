@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/await"
 )
 
 // ReadAhead is how many events a stream takes from the log at a time. It keeps no more than
@@ -164,12 +165,7 @@ func (s *stream) wake() {
 }
 
 // notify tells the stream to look whether there is something for it.
-func (s *stream) notify() {
-	select {
-	case s.grown <- struct{}{}:
-	default:
-	}
-}
+func (s *stream) notify() { await.Offer(s.grown, struct{}{}) }
 
 func (h *Hub) add(s *stream) bool {
 	h.mu.Lock()

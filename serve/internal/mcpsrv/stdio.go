@@ -15,6 +15,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/rpcline"
 )
 
@@ -113,10 +114,7 @@ func (c *connection) Write(ctx context.Context, msg jsonrpc.Message) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, response.ID)
-	select {
-	case c.answered <- struct{}{}:
-	default:
-	}
+	await.Offer(c.answered, struct{}{})
 	return err
 }
 
