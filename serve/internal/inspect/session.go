@@ -48,25 +48,6 @@ func newSessionCipher() cipher.AEAD {
 	return aead
 }
 
-// encryptSession returns the cookie value that represents a credential until then.
-func (s *Server) encryptSession(token string, until time.Time) string {
-	plain := binary.BigEndian.AppendUint64(nil, uint64(until.Unix()))
-	return base64.RawURLEncoding.EncodeToString(s.sessions.Seal(nil, nil, append(plain, token...), []byte(sessionCookie)))
-}
-
-// openSession returns the credential of a cookie value, or nothing.
-func (s *Server) openSession(value string, now time.Time) string {
-	encrypted, err := base64.RawURLEncoding.DecodeString(value)
-	if err != nil {
-		return ""
-	}
-	plain, err := s.sessions.Open(nil, nil, encrypted, []byte(sessionCookie))
-	if err != nil || len(plain) < 8 || now.Unix() >= int64(binary.BigEndian.Uint64(plain)) {
-		return ""
-	}
-	return string(plain[8:])
-}
-
 // sessionName returns the name of the cookie of a session. A browser sends its cookies to
 // every port of a host: with one name for all, signing in to one view would sign out of
 // another process's view.
@@ -88,11 +69,15 @@ func (s *Server) credited(r *http.Request) *http.Request {
 	if err != nil || r.Header.Get("Authorization") != "" {
 		return r
 	}
-	token := s.openSession(cookie.Value, time.Now())
-	if token == "" {
+	encrypted, err := base64.RawURLEncoding.DecodeString(cookie.Value)
+	if err != nil {
 		return r
 	}
-	return withBearer(r, token)
+	session, err := s.sessions.Open(nil, nil, encrypted, []byte(sessionCookie))
+	if err != nil || len(session) < 8 || time.Now().Unix() >= int64(binary.BigEndian.Uint64(session)) {
+		return r
+	}
+	return withBearer(r, string(session[8:]))
 }
 
 func withBearer(r *http.Request, token string) *http.Request {
@@ -130,7 +115,8 @@ func (s *Server) signInForm(w http.ResponseWriter, r *http.Request, v eventview.
 	return s.render(w, r, http.StatusOK, "signin", "Sign in", v, signInPage{To: s.ours(r.URL.Query().Get("to"))})
 }
 
-// signIn makes a session of a credential that Scope accepts.
+// signIn makes a session of a credential that Scope accepts: its cookie has the time of its end and the
+// credential, encrypted.
 func (s *Server) signIn(w http.ResponseWriter, r *http.Request, v eventview.View) error {
 	token, to := strings.TrimSpace(r.PostFormValue("token")), s.ours(r.PostFormValue("to"))
 	_, err := s.config.Scope(withBearer(r, token))
@@ -140,7 +126,9 @@ func (s *Server) signIn(w http.ResponseWriter, r *http.Request, v eventview.View
 	case err != nil:
 		return err
 	}
-	s.setSession(w, r, s.encryptSession(token, time.Now().Add(sessionTime)), int(sessionTime.Seconds()))
+	session := binary.BigEndian.AppendUint64(nil, uint64(time.Now().Add(sessionTime).Unix()))
+	session = append(session, token...)
+	s.setSession(w, r, base64.RawURLEncoding.EncodeToString(s.sessions.Seal(nil, nil, session, []byte(sessionCookie))), int(sessionTime.Seconds()))
 	http.Redirect(w, r, to, http.StatusSeeOther)
 	return nil
 }
