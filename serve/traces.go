@@ -23,6 +23,7 @@ import (
 	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
 	"github.com/starling-host/starling/runtime/egress"
@@ -192,9 +193,7 @@ func (c *otlpClient) UploadTraces(ctx context.Context, spans []*tracepb.Resource
 		if err == nil || after < 0 || wait > 4*time.Second {
 			return err
 		}
-		select {
-		case <-time.After(max(wait, after)):
-		case <-ctx.Done():
+		if await.Pause(ctx, max(wait, after)); ctx.Err() != nil {
 			return err
 		}
 	}

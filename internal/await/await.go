@@ -1,7 +1,11 @@
-// Package await waits for functions that no context interrupts, and wakes a goroutine that waits.
+// Package await waits for functions that no context interrupts and for time to pass, and wakes a goroutine
+// that waits.
 package await
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Do returns what f does, or the cause of the end of ctx if that is first. A named pipe keeps the call
 // that opens it until its other end is there, and a terminal the call that reads it. Then f goes on by
@@ -31,5 +35,13 @@ func Offer[T any](to chan<- T, value T) {
 	select {
 	case to <- value:
 	default:
+	}
+}
+
+// Pause waits until the time has passed or ctx ends.
+func Pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
 	}
 }

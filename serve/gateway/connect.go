@@ -170,9 +170,7 @@ func (l *session) Greet(c mcpsrv.Client) {
 				if why == "" || cut { // to start anew what is slow would take as long again
 					return
 				}
-				select {
-				case <-time.After(pause):
-				case <-l.life.Done():
+				if await.Pause(l.life, pause); l.life.Err() != nil {
 					return
 				}
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/pgtest"
 	"github.com/starling-host/starling/internal/treetest"
 )
@@ -99,7 +100,7 @@ func until(t testing.TB, counter *atomic.Int64, n int64) {
 		if t.Failed() || ctx.Err() != nil {
 			t.Fatalf("%d of %d are counted", counter.Load()-from, n)
 		}
-		wait(ctx, pause(0))
+		await.Pause(ctx, pause(0))
 	}
 }
 

@@ -101,7 +101,7 @@ func (n *notifier) run() {
 			}
 			return
 		}
-		wait(n.ctx, notifyEvery)
+		await.Pause(n.ctx, notifyEvery)
 	}
 }
 
@@ -134,14 +134,6 @@ func (n *notifier) send() {
 // notifying are the settings of the notifier's connection. It writes nothing, so there
 // is no disk to wait for.
 var notifying = map[string]string{"synchronous_commit": "off"}
-
-// wait waits until the time has passed or the context has ended.
-func wait(ctx context.Context, d time.Duration) {
-	select {
-	case <-time.After(d):
-	case <-ctx.Done():
-	}
-}
 
 // How often streams poll, with and without a connection that receives
 // notifications.
@@ -220,7 +212,7 @@ func (n *listener) run() {
 	defer close(n.done)
 	for n.ctx.Err() == nil {
 		n.listen()
-		wait(n.ctx, pollDeaf)
+		await.Pause(n.ctx, pollDeaf)
 		n.wakeAll()
 	}
 }

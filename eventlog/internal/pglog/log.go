@@ -18,6 +18,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/eventlog/internal/tail"
+	"github.com/starling-host/starling/internal/await"
 )
 
 // Log is an event log in a PostgreSQL database. Use [Open].
@@ -161,7 +162,7 @@ func (l *Log) again(ctx context.Context, read func() error) error {
 		if !isTransient(err) || ctx.Err() != nil || time.Since(since) > readRetryTime {
 			return orUnavailable(err)
 		}
-		wait(ctx, pause(n))
+		await.Pause(ctx, pause(n))
 	}
 }
 

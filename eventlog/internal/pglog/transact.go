@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
+	"github.com/starling-host/starling/internal/await"
 )
 
 // maxAttempts bounds how often a transaction is retried that the server rolls back
@@ -68,7 +69,7 @@ func (l *Log) transact(ctx context.Context, level pgx.TxIsoLevel, fn func(eventl
 			return l.refusal(ctx, err)
 		}
 		touched = t.touched()
-		wait(ctx, rand.N(pause(attempt)))
+		await.Pause(ctx, rand.N(pause(attempt)))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -516,7 +517,7 @@ func (l *Log) commitOutcome(m *mark, cause error) error {
 		if err == nil {
 			return fmt.Errorf("pglog: %w: %w", errUndone, cause)
 		}
-		wait(ctx, pause(n))
+		await.Pause(ctx, pause(n))
 	}
 	l.runs.Stop(&unanswered{cause}, nil)
 	return l.runs.Failure()
