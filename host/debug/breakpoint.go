@@ -28,10 +28,8 @@ type Breakpoint struct {
 }
 
 // maxBreaks bounds the breakpoints and watchpoints of a session. Each instruction is compared with
-// all of them, and the place of one may take seconds to find.
+// all of them.
 const maxBreaks = 1000
-
-var errTooMany = fmt.Errorf("the session has %d breakpoints already: delete some", maxBreaks)
 
 // Break adds a breakpoint. The place is one of
 //
@@ -41,9 +39,6 @@ var errTooMany = fmt.Errorf("the session has %d breakpoints already: delete some
 //	effect       each effect; "effect http" the requests, "effect GET" or "effect now" those of a name, "effect 3" the third
 //	fuel 10M     where so much fuel is spent
 func (s *Session) Break(what string) (*Breakpoint, error) {
-	if len(s.breaks) >= maxBreaks {
-		return nil, errTooMany
-	}
 	what = strings.TrimSpace(what)
 	b := &Breakpoint{What: what}
 	kind, rest, _ := strings.Cut(what, " ")
@@ -75,9 +70,12 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 		}
 	case number:
 		if file == "" {
-			if file = s.file(); file == "" {
+			frames := s.Frames()
+			i := slices.IndexFunc(frames, func(f Frame) bool { return f.File != "" })
+			if i < 0 {
 				return nil, fmt.Errorf("line %d of which file? The present instruction has no line", line)
 			}
+			file = frames[i].File
 		}
 		if s.interpreted() {
 			b.script, b.Unchecked = Place{File: strings.TrimPrefix(file, "/"), Line: line}, true
@@ -117,25 +115,25 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 	if len(b.rewritten) == 0 && len(b.places) == 0 && b.script == (Place{}) {
 		return nil, fmt.Errorf("%s is not the place of an instruction", what)
 	}
-	return s.add(b), nil
+	return s.add(b)
 }
 
 // Watch adds a watchpoint on n bytes at an address.
 func (s *Session) Watch(address, n uint32) (*Breakpoint, error) {
-	if len(s.breaks) >= maxBreaks {
-		return nil, errTooMany
-	}
 	if n == 0 || uint64(address)+uint64(n) > uint64(s.rec.Size()) {
 		return nil, fmt.Errorf("%d bytes at %#x are not in memory, which has %d", n, address, s.rec.Size())
 	}
-	return s.add(&Breakpoint{What: fmt.Sprintf("%d bytes at %#x", n, address), Address: address, Size: n}), nil
+	return s.add(&Breakpoint{What: fmt.Sprintf("%d bytes at %#x", n, address), Address: address, Size: n})
 }
 
-func (s *Session) add(b *Breakpoint) *Breakpoint {
+func (s *Session) add(b *Breakpoint) (*Breakpoint, error) {
+	if len(s.breaks) >= maxBreaks {
+		return nil, fmt.Errorf("the session has %d breakpoints already: delete some", maxBreaks)
+	}
 	s.lastID++
 	b.ID = s.lastID
 	s.breaks = append(s.breaks, b)
-	return b
+	return b, nil
 }
 
 // Breakpoints returns all breakpoints and watchpoints.
@@ -157,16 +155,6 @@ func lineOf(what string) (file string, line int, ok bool) {
 	return file, line, err == nil && line > 0
 }
 
-// file is the file of the innermost function that has one.
-func (s *Session) file() string {
-	for _, f := range s.Frames() {
-		if f.File != "" {
-			return f.File
-		}
-	}
-	return ""
-}
-
 func (s *Session) effectNames() string {
 	var names []string
 	for _, e := range s.effects {
@@ -186,39 +174,35 @@ func (s *Session) positionOf(fuel uint64) (uint64, error) {
 	return at, errors.Join(err, s.rec.Seek(ctx, began))
 }
 
+// first returns the first breakpoint for which is returns true, or nil.
+func (s *Session) first(is func(b *Breakpoint) bool) *Breakpoint {
+	if i := slices.IndexFunc(s.breaks, is); i >= 0 {
+		return s.breaks[i]
+	}
+	return nil
+}
+
 // here returns the breakpoint at the next instruction, or nil.
 func (s *Session) here() *Breakpoint {
 	offset, _ := s.rec.Where()
-	for _, b := range s.breaks {
-		if slices.Contains(b.rewritten, offset) || slices.Contains(b.places, s.rec.At()) {
-			return b
-		}
-	}
-	return nil
+	at := s.rec.At()
+	return s.first(func(b *Breakpoint) bool { return slices.Contains(b.rewritten, offset) || slices.Contains(b.places, at) })
 }
 
 // watched returns the watchpoint of the write at which the machine has stopped, or nil.
 func (s *Session) watched() *Breakpoint {
 	at := s.rec.Hit()
-	for _, b := range s.breaks {
-		if b.Size == at.Len && b.Address == at.Addr {
-			return b
-		}
-	}
-	return nil
+	return s.first(func(b *Breakpoint) bool { return b.Size == at.Len && b.Address == at.Addr })
 }
 
 // inScript returns the breakpoint at a place in the script, or nil. A line begins there, perhaps in a
 // function that was called.
 func (s *Session) inScript(here Place, called bool) *Breakpoint {
-	for _, b := range s.breaks {
+	return s.first(func(b *Breakpoint) bool {
 		file := b.script.File // as much of its path as the user has given, or all of it
 		same := strings.HasSuffix("/"+here.File, "/"+file) || strings.HasSuffix("/"+file, "/"+here.File)
-		if b.script.Line > 0 && here.Line == b.script.Line && same || b.script.Function != "" && called && here.Function == b.script.Function {
-			return b
-		}
-	}
-	return nil
+		return b.script.Line > 0 && here.Line == b.script.Line && same || b.script.Function != "" && called && here.Function == b.script.Function
+	})
 }
 
 // number formats a value of WebAssembly.

@@ -510,12 +510,7 @@ func Find(events []event.Event, at string) (Target, error) {
 	if err != nil {
 		return Target{}, err
 	}
-	var calls []span.Span
-	for _, s := range run.Spans {
-		if s.Kind == span.Call {
-			calls = append(calls, s)
-		}
-	}
+	calls := slices.DeleteFunc(slices.Clone(run.Spans), func(s span.Span) bool { return s.Kind != span.Call })
 	if run.Encrypted {
 		return Target{}, event.ErrEncrypted
 	}
