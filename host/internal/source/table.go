@@ -152,10 +152,10 @@ func (t *Table) Lines(offset uint32, locals ...uint64) []Place {
 		return nil
 	}
 	begin := uint32(t.module.Code[body].Pos)
-	if t.rowAt(begin, offset).file < 0 {
+	if t.rowAt(begin, offset, false).file < 0 {
 		offset = t.resumed(body, offset, locals)
 	}
-	name, r := t.names[uint32(t.module.NumImportedFuncs()+body)], t.rowAt(begin, offset)
+	name, r := t.names[uint32(t.module.NumImportedFuncs()+body)], t.rowAt(begin, offset, false)
 	p := t.place(name, r.file, r.line, r.column)
 	var all []Place
 	for i := t.function(t.scopeAt(begin, offset)); i >= 0 && len(all) < maxInlined; i = t.function(t.scopes[i].parent) {
@@ -190,17 +190,10 @@ func (t *Table) Statement(offset uint32) bool {
 // source, or 0.
 func (t *Table) StatementBefore(offset uint32) int {
 	body := t.Body(offset)
-	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > offset }) - 1
-	for back := 0; body >= 0 && back < maxInlined && back <= i; back++ {
-		r, begin := t.rows[i-back], uint32(t.module.Code[body].Pos)
-		if r.at < begin || r.file < 0 {
-			break
-		}
-		if r.breakable && r.line > 0 && t.function(t.scopeAt(begin, r.at)) == t.function(t.scopeAt(begin, offset)) {
-			return int(r.line)
-		}
+	if body < 0 {
+		return 0
 	}
-	return 0
+	return int(t.rowAt(uint32(t.module.Code[body].Pos), offset, true).line)
 }
 
 // Body returns the index of the function body at an offset, or -1.
@@ -212,15 +205,16 @@ func (t *Table) Body(offset uint32) int {
 	return i
 }
 
-// rowAt returns the row of an offset in the body that begins at begin, or one without a file. Code
-// that a compiler adds has line 0, and gets the line before it in the same function of the source.
-func (t *Table) rowAt(begin, offset uint32) row {
+// rowAt returns the row of an offset in the body that begins at begin, or one without a file; if
+// statement, that of the last statement before it. Code that a compiler adds has line 0, and gets the
+// line before it in the same function of the source.
+func (t *Table) rowAt(begin, offset uint32, statement bool) row {
 	i := sort.Search(len(t.rows), func(i int) bool { return t.rows[i].at > offset }) - 1
 	for back := range maxInlined {
 		if i-back < 0 || t.rows[i-back].at < begin || t.rows[i-back].file < 0 {
 			break
 		}
-		if r := t.rows[i-back]; r.line > 0 && t.function(t.scopeAt(begin, r.at)) == t.function(t.scopeAt(begin, offset)) {
+		if r := t.rows[i-back]; r.line > 0 && (r.breakable || !statement) && t.function(t.scopeAt(begin, r.at)) == t.function(t.scopeAt(begin, offset)) {
 			return r
 		}
 	}
