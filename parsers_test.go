@@ -374,7 +374,7 @@ var withoutBudget = []reading{
 	{"parts of a receipt, a proof and a manifest", "The reader of the whole has charged for all bytes and holds them; each is read once, into a few texts", `
 		eventlog/seal.ParseLeaf host/artifact.cosigned.verify host/artifact.typeOf host/internal/component.comment.UnmarshalJSON`},
 	{"the folder of a tool", "All of its files together have at most maxSources bytes, counted as often as they are read; a toolchain lists them once", `
-		host/internal/registry.decodePackages host/internal/registry.folder.options host/internal/registry.folder.read`},
+		host/internal/registry.toolchain.key host/internal/registry.folder.options host/internal/registry.folder.read`},
 	{"programs and keys of the user", "A manifest of a compiler in PATH and the file of a public key, read once", `
 		host/artifact.readCosignKey host/internal/registry.native.findAsc`},
 	{"a service that the operator configured", "At most some KiB of an answer are read", `

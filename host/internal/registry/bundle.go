@@ -308,7 +308,8 @@ func placeTable(budget *work.Budget, sourceMap []byte) ([]byte, error) {
 	last := run{file: -1}
 	add := func(line, column int, r run) {
 		if r != last {
-			runs, last = append(runs, join36(line, column, r.file, r.lines, r.columns)), r
+			numbers := lists.Map([]int{line, column, r.file, r.lines, r.columns}, func(n int) string { return strconv.FormatInt(int64(n), 36) })
+			runs, last = append(runs, strings.Join(numbers, " ")), r
 		}
 	}
 	source, line, from := 0, 0, 0 // of the last mapping, from 0
@@ -346,18 +347,6 @@ func placeTable(budget *work.Budget, sourceMap []byte) ([]byte, error) {
 		}
 	}
 	return json.Marshal(map[string]any{"files": files, "runs": strings.Join(runs, ",")})
-}
-
-// join36 joins numbers with the base 36 by spaces.
-func join36(numbers ...int) string {
-	var b []byte
-	for i, n := range numbers {
-		if i > 0 {
-			b = append(b, ' ')
-		}
-		b = strconv.AppendInt(b, int64(n), 36)
-	}
-	return string(b)
 }
 
 // decodeVLQ returns the numbers of a segment of a source map.

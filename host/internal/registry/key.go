@@ -2,12 +2,10 @@ package registry
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -86,9 +84,15 @@ func (t toolchain) key(ctx context.Context) (key canon.Hash, k keyText, err erro
 	if err != nil {
 		return key, k, err
 	}
-	packages, err := decodePackages(list)
-	if err != nil {
-		return key, k, fmt.Errorf("registry: output of go list: %w", err)
+	var packages []listedPackage
+	for d := json.NewDecoder(bytes.NewReader(list)); d.More(); {
+		var p listedPackage
+		if err := d.Decode(&p); err != nil {
+			return key, k, fmt.Errorf("registry: output of go list: %w", err)
+		}
+		if !p.Standard {
+			packages = append(packages, p)
+		}
 	}
 	if len(packages) == 0 || packages[len(packages)-1].Name != "main" {
 		return key, k, &Error{Ref: t.ref, Reason: "the folder holds a Go library, not a program",
@@ -109,22 +113,6 @@ func (t toolchain) key(ctx context.Context) (key canon.Hash, k keyText, err erro
 		}
 	}
 	return canon.Sum(k.text.Bytes()), k, nil
-}
-
-func decodePackages(list []byte) ([]listedPackage, error) {
-	var packages []listedPackage
-	for d := json.NewDecoder(bytes.NewReader(list)); ; {
-		var p listedPackage
-		switch err := d.Decode(&p); {
-		case errors.Is(err, io.EOF):
-			return packages, nil
-		case err != nil:
-			return nil, err
-		}
-		if !p.Standard {
-			packages = append(packages, p)
-		}
-	}
 }
 
 // keyText gathers the text that the key is the digest of.
@@ -260,47 +248,31 @@ func (c cache) get(key canon.Hash) ([]byte, bool) {
 	if c == "" {
 		return nil, false
 	}
-	path := c.path(key)
-	wasm, ok := cachefile.Read(path, MaxModuleBytes)
-	if !ok {
-		return nil, false
+	wasm, ok := cachefile.Read(c.path(key), MaxModuleBytes)
+	if ok {
+		now := time.Now()
+		_ = os.Chtimes(c.path(key), now, now) // put removes by this age
 	}
-	now := time.Now()
-	_ = os.Chtimes(path, now, now) // trim uses this age
-	return wasm, true
+	return wasm, ok
 }
 
-// put stores a module. A process that dies in here leaves a temporary file,
-// which trim removes in time, and never half an entry.
+// put stores a module, and removes the entries beyond maxEntries, least recently used first. A
+// process that dies in here leaves a temporary file, which is removed like an entry in time, and
+// never half an entry.
 func (c cache) put(key canon.Hash, wasm []byte) {
-	if c == "" {
+	if c == "" || cachefile.Write(c.path(key), "new-*"+entrySuffix, wasm) != nil {
 		return
 	}
-	if cachefile.Write(c.path(key), "new-*"+entrySuffix, wasm) == nil {
-		c.trim()
-	}
-}
-
-// trim removes the entries beyond maxEntries, least recently used first.
-func (c cache) trim() {
-	files, err := os.ReadDir(string(c))
-	if err != nil {
-		return
-	}
-	type entry struct {
-		name string
-		used time.Time
-	}
-	var entries []entry
-	for _, f := range files {
-		if info, err := f.Info(); err == nil && strings.HasSuffix(f.Name(), entrySuffix) {
-			entries = append(entries, entry{f.Name(), info.ModTime()})
+	folder := os.DirFS(string(c))
+	names, _ := fs.Glob(folder, "*"+entrySuffix) // the pattern is right
+	used := map[string]time.Time{}
+	for _, name := range names {
+		if info, err := fs.Stat(folder, name); err == nil {
+			used[name] = info.ModTime()
 		}
 	}
-	slices.SortFunc(entries, func(a, b entry) int {
-		return cmp.Or(b.used.Compare(a.used), cmp.Compare(a.name, b.name))
-	})
-	for _, e := range entries[min(len(entries), maxEntries):] {
-		os.Remove(filepath.Join(string(c), e.name))
+	slices.SortStableFunc(names, func(a, b string) int { return used[b].Compare(used[a]) })
+	for _, name := range names[min(len(names), maxEntries):] {
+		os.Remove(filepath.Join(string(c), name))
 	}
 }

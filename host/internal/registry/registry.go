@@ -127,8 +127,8 @@ func Open(ctx context.Context, ref string) (Module, error) {
 		}
 		failed.Output = placedIn(folder, failed.Output)
 	}
-	if err == nil {
-		m, err = m.joined(ctx)
+	if err == nil && component.Needed(m.Wasm) { // joined here: it was found by the user of this process
+		m.Wasm, err = component.Link(work.For(ctx, len(m.Wasm)), m.Wasm)
 	}
 	if err == nil && !info.IsDir() && file != pythonTool {
 		m, err = m.besides()
@@ -137,17 +137,6 @@ func Open(ctx context.Context, ref string) (Module, error) {
 		return Module{}, err
 	}
 	return m, nil
-}
-
-// joined makes a core module of a component or a plug-in for Extism, here: it was found by the user
-// of this process. The error is a [*rewrite.Refusal], or the cause of the end of ctx.
-func (m Module) joined(ctx context.Context) (Module, error) {
-	if !component.Needed(m.Wasm) {
-		return m, nil
-	}
-	var err error
-	m.Wasm, err = component.Link(work.For(ctx, len(m.Wasm)), m.Wasm)
-	return m, err
 }
 
 // readModule reads the file that ref names. info is looked at first because to
