@@ -99,8 +99,6 @@ func (p *pieces) encode() []byte {
 // mailPage declares a memory of one page: 16 results or 128 parameters are far below.
 var mailPage = []byte{0, 1}
 
-var numberType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}, Results: []wasm.ValType{wasm.I32}}
-
 func (b *Bridge) before() []byte {
 	p := &pieces{memory: mailPage}
 	p.imports = [][]byte{importOf(BridgeHost, BridgeCall, wasm.ExternFunc, p.typeOf(numberType))}

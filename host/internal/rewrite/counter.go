@@ -44,6 +44,12 @@ func (w *meter) head(a *wasm.Asm, c charge) {
 	}
 }
 
+// check compares the counter with the limit, in a function without a copy of it.
+func (w *meter) check(a *wasm.Asm) {
+	a.Index(wasm.OpGlobalGet, w.fuel).Index(wasm.OpGlobalGet, w.limit).Op(wasm.OpI64GtU).Block(wasm.OpIf, wasm.BlockEmpty)
+	a.Index(wasm.OpCall, w.refill).Op(wasm.OpEnd)
+}
+
 // checkCopy compares the copy of the counter with the limit. A leaf has no
 // checks.
 func (w *meter) checkCopy(a *wasm.Asm) {

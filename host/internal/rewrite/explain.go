@@ -44,8 +44,6 @@ func (w *meter) truncation(op wasm.Op) (function uint32, ok bool) {
 // returns its parameter.
 func (w *meter) entryProbe() uint32 { return w.explain + uint32(len(truncations)) }
 
-var probeType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}, Results: []wasm.ValType{wasm.I32}}
-
 // explainTypes are the type indices of the helpers, which explainBodies are the bodies of.
 func (w *meter) explainTypes() (types [][]byte) {
 	if !w.o.Explain {
@@ -56,7 +54,7 @@ func (w *meter) explainTypes() (types [][]byte) {
 		types = append(types, wasm.AppendU32(nil, i))
 	}
 	if len(w.m.Tables) > 0 {
-		types = append(types, wasm.AppendU32(nil, w.typeIndex(probeType)))
+		types = append(types, wasm.AppendU32(nil, w.typeIndex(numberType)))
 	}
 	return types
 }

@@ -19,11 +19,11 @@ const (
 	argPages = 0 // of grow
 )
 
-// bulkType is the type of fill and copy, growType that of grow.
-var (
-	bulkType = wasm.FuncType{Params: []wasm.ValType{wasm.I32, wasm.I32, wasm.I32}}
-	growType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}, Results: []wasm.ValType{wasm.I32}}
-)
+// bulkType is the type of fill and copy.
+var bulkType = wasm.FuncType{Params: []wasm.ValType{wasm.I32, wasm.I32, wasm.I32}}
+
+// numberType is the type of grow, of the probe of a table's entry, and of the host's function of a bridge.
+var numberType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}, Results: []wasm.ValType{wasm.I32}}
 
 // noLocals begins a body that declares no locals.
 const noLocals = 0
@@ -91,7 +91,7 @@ func (w *meter) pieces(a *wasm.Asm, piece func()) {
 	a.Block(wasm.OpLoop, wasm.BlockEmpty)
 	a.Index(wasm.OpLocalGet, argCount).I32(bulkChunk).Op(wasm.OpI32LeU).Index(wasm.OpBrIf, 1)
 	w.charge(a, costBulkChunk)
-	*a = append(*a, w.check...)
+	w.check(a)
 	piece()
 	a.Index(wasm.OpBr, 0).Op(wasm.OpEnd, wasm.OpEnd)
 }
@@ -106,7 +106,7 @@ func (w *meter) rest(a *wasm.Asm, op wasm.Op) {
 	a.Index(wasm.OpGlobalGet, w.fuel)
 	a.Index(wasm.OpLocalGet, argCount).Op(wasm.OpI64ExtendI32U).I64(bulkUnitsShift).Op(wasm.OpI64ShrU)
 	a.I64(costBulk).Op(wasm.OpI64Add, wasm.OpI64Add).Index(wasm.OpGlobalSet, w.fuel)
-	*a = append(*a, w.check...)
+	w.check(a)
 	for p := range uint32(3) {
 		a.Index(wasm.OpLocalGet, p)
 	}
@@ -127,7 +127,7 @@ func (w *meter) growBody(maxPages uint32) wasm.Asm {
 	a.Index(wasm.OpLocalGet, argPages).Op(wasm.OpI64ExtendI32U).I64(costPage).Op(wasm.OpI64Mul).I64(0)
 	a.Index(wasm.OpLocalGet, argPages).I32(int32(maxPages)).Memory(wasm.OpMemorySize).Op(wasm.OpI32Sub, wasm.OpI32LeU, wasm.OpSelect)
 	a.Op(wasm.OpI64Add).Index(wasm.OpGlobalSet, w.fuel)
-	a = append(a, w.check...)
+	w.check(&a)
 	a.Index(wasm.OpLocalGet, argPages).Memory(wasm.OpMemoryGrow)
 	result := uint32(argPages)
 	if w.o.Explain { // which reads the request afterwards

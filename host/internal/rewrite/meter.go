@@ -28,12 +28,11 @@ type meter struct {
 	leaves                      []int    // the cost of each body that is a leaf
 	p                           profile
 	n                           operandScan
-	scratch32, scratch64        uint32   // locals of the body that is written, where a NaN may be
-	condition, bits32, bits64   uint32   // locals of the body that is written, where floats are selected
-	counter                     uint32   // local of the body being written, unless it is a leaf
-	arithmetic, canonicalized   int      // float instructions of all bodies
-	check                       wasm.Asm // compares the counter with the limit
-	spans                       []span   // with Options.Offsets; rewritten counts from the code section's body
+	scratch32, scratch64        uint32 // locals of the body that is written, where a NaN may be
+	condition, bits32, bits64   uint32 // locals of the body that is written, where floats are selected
+	counter                     uint32 // local of the body being written, unless it is a leaf
+	arithmetic, canonicalized   int    // float instructions of all bodies
+	spans                       []span // with Options.Offsets; rewritten counts from the code section's body
 }
 
 func newMeter(budget *work.Budget, m *wasm.Module, o Options) *meter {
@@ -55,12 +54,6 @@ func newMeter(budget *work.Budget, m *wasm.Module, o Options) *meter {
 	if len(m.Memories) == 0 {
 		w.explain = first + 1
 	}
-	w.check.Index(wasm.OpGlobalGet, w.fuel)
-	w.check.Index(wasm.OpGlobalGet, w.limit)
-	w.check.Op(wasm.OpI64GtU)
-	w.check.Block(wasm.OpIf, wasm.BlockEmpty)
-	w.check.Index(wasm.OpCall, w.refill)
-	w.check.Op(wasm.OpEnd)
 	return w
 }
 

@@ -26,12 +26,6 @@ import "github.com/starling-host/starling/internal/wasm"
 // engine's compiler takes time by the square of the branches.
 const mostBranches = 512
 
-// The canonical NaNs, as the immediates of f32.const and f64.const.
-var (
-	nan32 = []byte{0, 0, 0xc0, 0x7f}
-	nan64 = []byte{0, 0, 0, 0, 0, 0, 0xf8, 0x7f}
-)
-
 // floatResult returns the type of the NaN that an arithmetic instruction can
 // give, or false when the specification defines the bits of its result.
 func floatResult(op wasm.Op) (wasm.ValType, bool) {
@@ -47,15 +41,11 @@ func floatResult(op wasm.Op) (wasm.ValType, bool) {
 // sameForEveryNaN reports whether an instruction that is not arithmetic does the same for every
 // NaN.
 func sameForEveryNaN(op wasm.Op) bool {
-	switch {
-	case op >= wasm.OpF32Eq && op <= wasm.OpF64Ge,
-		op >= wasm.OpI32TruncF32S && op <= wasm.OpI32TruncF64U,
-		op >= wasm.OpI64TruncF32S && op <= wasm.OpI64TruncF64U,
-		op >= wasm.OpI32TruncSatF32S && op <= wasm.OpI64TruncSatF64U,
-		op == wasm.OpDrop:
-		return true
-	}
-	return false
+	return op == wasm.OpDrop ||
+		op >= wasm.OpF32Eq && op <= wasm.OpF64Ge ||
+		op >= wasm.OpI32TruncF32S && op <= wasm.OpI32TruncF64U ||
+		op >= wasm.OpI64TruncF32S && op <= wasm.OpI64TruncF64U ||
+		op >= wasm.OpI32TruncSatF32S && op <= wasm.OpI64TruncSatF64U
 }
 
 // passesThrough reports whether an instruction with a NaN operand returns a NaN
@@ -290,7 +280,7 @@ func (n *operandScan) meet(a, b int) int {
 }
 
 // canonicalize appends what makes the result of op canonical. The scratch
-// local of the type holds it meanwhile.
+// local of the type holds it meanwhile. A constant has the canonical NaN in little-endian order.
 func (w *meter) canonicalize(a *wasm.Asm, op wasm.Op) {
 	t, _ := floatResult(op)
 	scratch, ne, eq := w.scratch32, wasm.OpF32Ne, wasm.OpF32Eq
@@ -300,31 +290,21 @@ func (w *meter) canonicalize(a *wasm.Asm, op wasm.Op) {
 	a.Index(wasm.OpLocalTee, scratch)
 	if len(w.n.canonical) > mostBranches {
 		toBits, toFloat, _ := w.bitsOf(t)
-		a.Op(toBits)
-		canonicalBits(a, t)
+		if a.Op(toBits); t == wasm.F32 {
+			a.I32(0x7fc00000)
+		} else {
+			a.I64(0x7ff8000000000000)
+		}
 		a.Index(wasm.OpLocalGet, scratch).Index(wasm.OpLocalGet, scratch)
 		a.Op(eq, wasm.OpSelect, toFloat) // of bits: see selects
 		return
 	}
 	a.Index(wasm.OpLocalGet, scratch).Op(ne).Block(wasm.OpIf, wasm.BlockEmpty)
-	canonicalNaN(a, t)
+	if t == wasm.F32 {
+		*a = append(*a.Op(wasm.OpF32Const), 0, 0, 0xc0, 0x7f)
+	} else {
+		*a = append(*a.Op(wasm.OpF64Const), 0, 0, 0, 0, 0, 0, 0xf8, 0x7f)
+	}
 	a.Index(wasm.OpLocalSet, scratch).Op(wasm.OpEnd)
 	a.Index(wasm.OpLocalGet, scratch)
-}
-
-// canonicalBits is the canonical NaN as an integer.
-func canonicalBits(a *wasm.Asm, t wasm.ValType) {
-	if t == wasm.F32 {
-		a.I32(0x7fc00000)
-		return
-	}
-	a.I64(0x7ff8000000000000)
-}
-
-func canonicalNaN(a *wasm.Asm, t wasm.ValType) {
-	if t == wasm.F32 {
-		*a = append(*a.Op(wasm.OpF32Const), nan32...)
-		return
-	}
-	*a = append(*a.Op(wasm.OpF64Const), nan64...)
 }

@@ -7,19 +7,14 @@ var enterType = wasm.FuncType{Params: []wasm.ValType{wasm.I32}}
 
 // addedImports are the functions that the rewriter imports, refill first.
 func (w *meter) addedImports() [][]byte {
-	added := [][]byte{addedImport(RefillName, w.typeIndex(wasm.FuncType{}))}
+	add := func(name string, t wasm.FuncType) []byte {
+		return importOf(RefillModule, name, wasm.ExternFunc, wasm.AppendU32(nil, w.typeIndex(t)))
+	}
+	added := [][]byte{add(RefillName, wasm.FuncType{})}
 	if w.o.Profile {
-		added = append(added,
-			addedImport(EnterName, w.typeIndex(enterType)),
-			addedImport(LeaveName, w.typeIndex(wasm.FuncType{})))
+		added = append(added, add(EnterName, enterType), add(LeaveName, wasm.FuncType{}))
 	}
 	return added
-}
-
-func addedImport(name string, typeIndex uint32) []byte {
-	b := wasm.AppendName(nil, RefillModule)
-	b = append(wasm.AppendName(b, name), byte(wasm.ExternFunc))
-	return wasm.AppendU32(b, typeIndex)
 }
 
 // enters reports that function body i is entered.

@@ -91,7 +91,7 @@ func (w *meter) helperTypes() [][]byte {
 		return append([][]byte{whole}, w.explainTypes()...)
 	}
 	bulk := wasm.AppendU32(nil, w.typeIndex(bulkType))
-	return append([][]byte{whole, bulk, bulk, wasm.AppendU32(nil, w.typeIndex(growType))}, w.explainTypes()...)
+	return append([][]byte{whole, bulk, bulk, wasm.AppendU32(nil, w.typeIndex(numberType))}, w.explainTypes()...)
 }
 
 // exports are the module's own, the four globals, the module's own mutable
