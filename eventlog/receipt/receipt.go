@@ -90,7 +90,9 @@ func (r *Receipt) Attach(k *seal.Key, leaf seal.Leaf, proof seal.Proof) error {
 		return nil
 	case err != nil:
 		return fmt.Errorf("receipt: %w", err)
-	case len(proof.Hashes) > 0:
+	case len(proof.Hashes) == 0:
+		r.COSE = nil
+	default:
 		head, message := coseParts(k.Public(), proof, c)
 		r.COSE = canon.AppendBytes(head, k.Sign(message))
 	}

@@ -28,8 +28,10 @@ type Breakpoint struct {
 }
 
 // maxBreaks bounds the breakpoints and watchpoints of a session. Each instruction is compared with
-// all of them.
+// all of them, and the place of one may take seconds to find.
 const maxBreaks = 1000
+
+var errTooMany = fmt.Errorf("the session has %d breakpoints already: delete some", maxBreaks)
 
 // Break adds a breakpoint. The place is one of
 //
@@ -39,6 +41,9 @@ const maxBreaks = 1000
 //	effect       each effect; "effect http" the requests, "effect GET" or "effect now" those of a name, "effect 3" the third
 //	fuel 10M     where so much fuel is spent
 func (s *Session) Break(what string) (*Breakpoint, error) {
+	if len(s.breaks) >= maxBreaks {
+		return nil, errTooMany
+	}
 	what = strings.TrimSpace(what)
 	b := &Breakpoint{What: what}
 	kind, rest, _ := strings.Cut(what, " ")
@@ -115,25 +120,25 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 	if len(b.rewritten) == 0 && len(b.places) == 0 && b.script == (Place{}) {
 		return nil, fmt.Errorf("%s is not the place of an instruction", what)
 	}
-	return s.add(b)
+	return s.add(b), nil
 }
 
 // Watch adds a watchpoint on n bytes at an address.
 func (s *Session) Watch(address, n uint32) (*Breakpoint, error) {
+	if len(s.breaks) >= maxBreaks {
+		return nil, errTooMany
+	}
 	if n == 0 || uint64(address)+uint64(n) > uint64(s.rec.Size()) {
 		return nil, fmt.Errorf("%d bytes at %#x are not in memory, which has %d", n, address, s.rec.Size())
 	}
-	return s.add(&Breakpoint{What: fmt.Sprintf("%d bytes at %#x", n, address), Address: address, Size: n})
+	return s.add(&Breakpoint{What: fmt.Sprintf("%d bytes at %#x", n, address), Address: address, Size: n}), nil
 }
 
-func (s *Session) add(b *Breakpoint) (*Breakpoint, error) {
-	if len(s.breaks) >= maxBreaks {
-		return nil, fmt.Errorf("the session has %d breakpoints already: delete some", maxBreaks)
-	}
+func (s *Session) add(b *Breakpoint) *Breakpoint {
 	s.lastID++
 	b.ID = s.lastID
 	s.breaks = append(s.breaks, b)
-	return b, nil
+	return b
 }
 
 // Breakpoints returns all breakpoints and watchpoints.

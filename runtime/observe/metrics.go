@@ -305,13 +305,16 @@ func (s share) add(name string) bool {
 	if _, known := s.known[name]; known {
 		return true
 	}
+	if len(s.known) >= MaxNames {
+		return false
+	}
 	taken := 0 // by the owner
 	for _, owner := range s.known {
 		if owner == s.owner {
 			taken++
 		}
 	}
-	if len(s.known) >= MaxNames || taken >= s.most {
+	if taken >= s.most {
 		return false
 	}
 	s.known[name] = s.owner

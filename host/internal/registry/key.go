@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -85,9 +86,11 @@ func (t toolchain) key(ctx context.Context) (key canon.Hash, k keyText, err erro
 		return key, k, err
 	}
 	var packages []listedPackage
-	for d := json.NewDecoder(bytes.NewReader(list)); d.More(); {
+	for d := json.NewDecoder(bytes.NewReader(list)); ; {
 		var p listedPackage
-		if err := d.Decode(&p); err != nil {
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
 			return key, k, fmt.Errorf("registry: output of go list: %w", err)
 		}
 		if !p.Standard {
