@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/await"
 )
 
 // RawFile is the limit that a log in a file is held against: the same group commit,
@@ -58,10 +59,7 @@ func (r *RawFile) Append(e event.Event) <-chan struct{} {
 	r.buf = event.AppendEnvelope(r.buf, e)
 	done := r.next
 	r.mu.Unlock()
-	select {
-	case r.work <- struct{}{}:
-	default:
-	}
+	await.Offer(r.work, struct{}{})
 	return done
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/internal/budget"
 	"github.com/starling-host/starling/runtime/provider"
@@ -361,7 +362,7 @@ func (t *turn) wait(ctx context.Context, f event.ModelFailure) {
 	wait := time.Duration(f.WaitMs) * time.Millisecond
 	t.c.log(ctx, slog.LevelWarn, "retrying the request to the model",
 		slog.String("turn_id", f.TurnID), slog.Int("attempt", int(f.Attempt)), slog.String("class", f.Class), slog.Duration("wait", wait))
-	pause(ctx, wait)
+	await.Pause(ctx, wait)
 }
 
 var (

@@ -16,6 +16,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
@@ -424,15 +425,7 @@ func (a *Attempt) waitToRetry(ctx context.Context, p *plan, failed *CallError) {
 	kind, _ := tool.KindOf(failed.Err)
 	a.c.logCall(ctx, slog.LevelWarn, "tool call will be retried", p, failed.Failed.Attempt,
 		named("error_type", failed.Failed.ErrorType), named("kind", string(kind)), slog.Duration("wait", wait))
-	pause(ctx, wait)
-}
-
-// pause waits until the time has passed or ctx ends.
-func pause(ctx context.Context, wait time.Duration) {
-	select {
-	case <-time.After(wait):
-	case <-ctx.Done():
-	}
+	await.Pause(ctx, wait)
 }
 
 // logCall logs the outcome of an attempt at a call. It omits the name of an unknown tool, because a

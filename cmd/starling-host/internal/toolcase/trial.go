@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/keyfile"
 )
 
@@ -172,10 +173,8 @@ const pollEvery = 200 * time.Millisecond
 // of the time.
 func Await(ctx context.Context, ref string, before uint64) {
 	for wait := pollEvery; ; {
-		select {
-		case <-ctx.Done():
+		if await.Pause(ctx, wait); ctx.Err() != nil {
 			return
-		case <-time.After(wait):
 		}
 		began := time.Now()
 		if Stamp(ref) != before {
