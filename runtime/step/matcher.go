@@ -106,14 +106,15 @@ func (m *matcher) peek(id string) *event.Event {
 // claim takes the next event of a stream, which must be of the given kind. did describes the action
 // of the replay, for readers.
 func (m *matcher) claim(id string, kind event.Kind, did string) (*event.Event, error) {
-	s, next, of := m.stream(id), m.peek(id), "the run"
-	if id != "" {
-		of = "call " + id
-	}
+	s, next := m.stream(id), m.peek(id)
 	switch {
 	case next == nil && m.open:
 		return nil, ErrRecordingEnded
 	case next == nil:
+		of := "the run"
+		if id != "" {
+			of = "call " + id
+		}
 		return nil, &MismatchError{
 			Seq: m.before + uint64(len(m.events)) + 1, Kind: kind, Class: MismatchExhausted,
 			Reason: fmt.Sprintf("nothing more is recorded for %s, but the replay did %s", of, did),
