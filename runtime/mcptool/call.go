@@ -157,9 +157,7 @@ func (c *conversation) request() {
 	ctx, cancel := context.WithCancel(c.ctx)
 	c.cancel = cancel
 	x := &exchange{params: canon.Join(c.params)}
-	c.conn.calls.mu.Lock()
-	c.during.x = x
-	c.conn.calls.mu.Unlock()
+	c.conn.calls.setRequest(c.during, x)
 	params := map[string]mcp.Params{
 		"": &mcp.CallToolParams{Name: c.tool.remote}, "resources/read": &mcp.ReadResourceParams{}, "prompts/get": &mcp.GetPromptParams{},
 	}[c.tool.method]
@@ -419,6 +417,13 @@ func (f *inFlight) enter(ctx context.Context, c *Call) (*assisted, error) {
 	defer f.mu.Unlock()
 	f.calls = append(f.calls, a)
 	return a, nil
+}
+
+// setRequest sets the request that a call waits for.
+func (f *inFlight) setRequest(a *assisted, x *exchange) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	a.x = x
 }
 
 func (f *inFlight) leave(a *assisted) {
