@@ -36,8 +36,8 @@ func TestPause(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	await.Pause(ctx, time.Hour)
-	begun := time.Now()
-	if await.Pause(t.Context(), time.Millisecond); time.Since(begun) < time.Millisecond {
+	start := time.Now()
+	if await.Pause(t.Context(), time.Millisecond); time.Since(start) < time.Millisecond {
 		t.Error("the pause ended early")
 	}
 }

@@ -59,7 +59,7 @@ func Fuel(n uint64) string { return Count(n, FuelUnits(), "") }
 // Size writes a number of bytes, such as 1.5MiB.
 func Size(n uint64) string { return Count(n, SizeUnits(), "B") }
 
-// SizeOf writes how much is used of a bound, which is none below zero.
+// SizeOf writes the bytes used and their bound, such as "1.5MiB of 8MiB". A negative bound means no bound.
 func SizeOf(used, bound int64) string {
 	if bound < 0 {
 		return Size(uint64(max(used, 0))) + ", no bound"
