@@ -469,7 +469,7 @@ const CountDoomed = " SELECT count(*), CAST(coalesce(sum(last_seq), 0) AS BIGINT
 // condition and not one by one: doomed is a WITH that names them, for remove to begin its
 // statements with. The statement mark, unless empty, records them in the log of runs.
 // Runs that this log is at work on are left alone.
-func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args, marking []any, report *eventlog.PruneReport) error) (eventlog.PruneReport, error) {
+func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args, marking []any) (eventlog.PruneReport, error)) (eventlog.PruneReport, error) {
 	report := eventlog.PruneReport{DryRun: o.DryRun}
 	if err := o.Valid(); err != nil {
 		return report, err
@@ -502,7 +502,7 @@ func (x *Backend) Prune(ctx context.Context, o eventlog.PruneOptions, remove fun
 }
 
 // Remove is [Backend.Prune], of the runs as their rows describe them.
-func (x *Backend) Remove(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args, marking []any, report *eventlog.PruneReport) error) (report eventlog.PruneReport, err error) {
+func (x *Backend) Remove(ctx context.Context, o eventlog.PruneOptions, remove func(doomed, mark string, args, marking []any) (eventlog.PruneReport, error)) (report eventlog.PruneReport, err error) {
 	sealed, err := seal.Kept(ctx, x.Log)
 	if err != nil {
 		return report, x.failed("prune", err)
@@ -512,7 +512,7 @@ func (x *Backend) Remove(ctx context.Context, o eventlog.PruneOptions, remove fu
 	if sealed {
 		mark, marking = seal.MarkRemoved(time.Now(), o.Why, args)
 	}
-	if err := remove(doomed, mark, args, marking, &report); err != nil {
+	if report, err = remove(doomed, mark, args, marking); err != nil {
 		return eventlog.PruneReport{}, x.failed("prune", err)
 	}
 	return report, nil

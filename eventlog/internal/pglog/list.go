@@ -120,10 +120,10 @@ var dialect = dblog.Compile(dblog.Dialect{
 
 // PruneRuns implements [eventlog.Store]. All runs are removed in one transaction.
 func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.PruneReport, error) {
-	return l.index.Prune(ctx, o, func(doomed, mark string, _, args []any, report *eventlog.PruneReport) error {
-		return l.change(ctx, func(tx pgx.Tx) error {
+	return l.index.Prune(ctx, o, func(doomed, mark string, _, args []any) (report eventlog.PruneReport, err error) {
+		err = l.change(ctx, func(tx pgx.Tx) error {
 			q := querier{ctx, tx}
-			err := q.Query(doomed+marking(mark)+removeEventsSQL+removeSQL, args, dblog.ScanReport(report))
+			err := q.Query(doomed+marking(mark)+removeEventsSQL+removeSQL, args, dblog.ScanReport(&report))
 			if everything := o.IncludeOpen && o.Status == "" && o.Before.IsZero() && o.Limit <= 0 && len(o.RunIDs) == 0; err == nil && everything {
 				// Runs that were given to a writer and never had an event go with the namespace.
 				c := dialect.Select("last_seq = 0").Namespace(o.Namespace)
@@ -131,6 +131,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 			}
 			return err
 		})
+		return report, err
 	})
 }
 

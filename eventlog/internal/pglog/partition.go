@@ -177,14 +177,14 @@ func extent(q eventlog.Querier, p Partition, archived map[string]canon.Hash) (re
 // in it with the hash of its last event. The role must own the tables.
 func (l *Log) DropPartition(ctx context.Context, p Partition, why string, archived map[string]canon.Hash) (eventlog.PruneReport, error) {
 	o := eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID, Why: why}
-	return l.index.Remove(ctx, o, func(doomed, mark string, _, args []any, report *eventlog.PruneReport) error {
-		return l.alter(ctx, func(q querier) error {
+	return l.index.Remove(ctx, o, func(doomed, mark string, _, args []any) (report eventlog.PruneReport, err error) {
+		err = l.alter(ctx, func(q querier) error {
 			_, err := q.Exec("LOCK TABLE " + p.Name + " IN SHARE MODE")
 			if err == nil {
 				_, err = extent(q, p, archived)
 			}
 			if err == nil {
-				err = q.Query(doomed+marking(mark)+removeSQL, args, dblog.ScanReport(report))
+				err = q.Query(doomed+marking(mark)+removeSQL, args, dblog.ScanReport(&report))
 			}
 			events := int64(0)
 			if err == nil {
@@ -198,5 +198,6 @@ func (l *Log) DropPartition(ctx context.Context, p Partition, why string, archiv
 			}
 			return err
 		})
+		return report, err
 	})
 }

@@ -301,35 +301,36 @@ func Compact(ctx context.Context, l *Log) (freed int64, err error) {
 		return 0, eventlog.ErrSchemaOutdated
 	}
 	for {
-		var given, left int64 // bytes, and free pages
-		var refused error
-		err := l.perform(ctx, 0, func(w *writer) (err error) {
-			given, left, refused = 0, 0, nil
+		type step struct {
+			given, left int64 // bytes, and free pages
+			refused     error
+		}
+		did, err := perform(ctx, l, 0, func(w *writer) (did step, err error) {
 			before, err := w.conn.integer(context.Background(), "PRAGMA freelist_count")
 			if err != nil || before == 0 {
-				return err
+				return did, err
 			}
 			const incremental = 2
 			mode, err := w.conn.integer(context.Background(), "PRAGMA auto_vacuum")
 			if err == nil && mode != incremental {
-				refused = ErrNotCompactable
+				did.refused = ErrNotCompactable
 			}
-			if err != nil || refused != nil {
-				return err
+			if err != nil || did.refused != nil {
+				return did, err
 			}
 			if err := w.conn.exec(context.Background(), fmt.Sprintf("PRAGMA incremental_vacuum(%d)", compactPages)); err != nil {
-				return err
+				return did, err
 			}
-			if left, err = w.conn.integer(context.Background(), "PRAGMA freelist_count"); err != nil {
-				return err
+			if did.left, err = w.conn.integer(context.Background(), "PRAGMA freelist_count"); err != nil {
+				return did, err
 			}
 			size, err := w.conn.integer(context.Background(), "PRAGMA page_size")
-			given = (before - left) * size
-			return err
+			did.given = (before - did.left) * size
+			return did, err
 		})
-		freed += given
-		if err != nil || left == 0 || given == 0 {
-			return freed, errors.Join(err, refused)
+		freed += did.given
+		if err != nil || did.left == 0 || did.given == 0 {
+			return freed, errors.Join(err, did.refused)
 		}
 	}
 }

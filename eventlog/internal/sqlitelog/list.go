@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
@@ -127,15 +128,17 @@ func (c *conn) behind(ctx context.Context, indexed bool, from, newest position) 
 
 // reindex brings the rows of runs up to date with their events.
 func (l *Log) reindex(ctx context.Context, ids ...string) error {
-	return l.perform(ctx, 0, func(w *writer) error {
+	ids = slices.Clone(ids)
+	_, err := perform(ctx, l, 0, func(w *writer) (none struct{}, err error) {
 		ctx := context.Background()
 		for _, id := range ids {
 			if err := dialect.Reindex(ctx, querier{ctx, w.conn}, w.conn.page, id); err != nil {
-				return err
+				return none, err
 			}
 		}
-		return nil
+		return none, nil
 	})
+	return err
 }
 
 // PruneRuns implements [eventlog.Store]. The writer removes the runs between two batches,
@@ -151,14 +154,14 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 	if len(o.RunIDs) > 0 {
 		overwrite = "ON"
 	}
-	return l.index.Prune(ctx, o, func(doomed, mark string, args, marking []any, report *eventlog.PruneReport) error {
-		return l.perform(ctx, 0, func(w *writer) error {
+	return l.index.Prune(ctx, o, func(doomed, mark string, args, marking []any) (eventlog.PruneReport, error) {
+		return perform(ctx, l, 0, func(w *writer) (report eventlog.PruneReport, err error) {
 			ctx := context.Background()
 			if err := w.conn.exec(ctx, "PRAGMA secure_delete="+overwrite); err != nil {
-				return err
+				return report, err
 			}
 			defer func() { _ = w.conn.exec(ctx, "PRAGMA secure_delete=OFF") }() // left on, it costs time alone
-			err := querier{ctx, w.conn}.Query(doomed+dblog.CountDoomed, args, dblog.ScanReport(report))
+			err = querier{ctx, w.conn}.Query(doomed+dblog.CountDoomed, args, dblog.ScanReport(&report))
 			if err == nil && mark != "" {
 				err = w.conn.exec(ctx, doomed+" "+mark, marking...)
 			}
@@ -170,7 +173,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 					err = w.conn.exec(ctx, doomed+" DELETE FROM "+table+" WHERE run_id IN (SELECT run_id FROM doomed)", args...)
 				}
 			}
-			return err
+			return report, err
 		})
 	})
 }

@@ -17,11 +17,8 @@ func (l *Log) storeModule(ctx context.Context, digest canon.Hash, wasm []byte) e
 		piece := rest[:min(len(rest), dblog.PieceBytes)]
 		rest = rest[len(piece):]
 		part := bytes.Clone(dblog.Pack(piece))
-		last, removed := len(rest) == 0, false
-		err := l.perform(ctx, len(part), func(w *writer) (err error) {
-			removed, err = w.storePiece(digest, n, part, last, len(wasm))
-			return err
-		})
+		last := len(rest) == 0
+		removed, err := perform(ctx, l, len(part), func(w *writer) (bool, error) { return w.storePiece(digest, n, part, last, len(wasm)) })
 		if err != nil || last && !removed {
 			return err
 		}

@@ -410,16 +410,22 @@ func (t *task) Size() int { return t.bytes }
 func (t *task) Done(err error) { t.done(err) }
 
 // perform hands a task to the writer and waits until it is durable, or until ctx ends;
-// then the task stays queued.
-func (l *Log) perform(ctx context.Context, bytes int, do func(w *writer) error) error {
+// then the task stays queued. So do must not write to what its caller reads: what it finds is
+// its result, of its last attempt.
+func perform[T any](ctx context.Context, l *Log, bytes int, do func(w *writer) (T, error)) (none T, err error) {
+	var found T // the writer's, until done has the error
 	done := make(chan error, 1)
-	if err := l.runs.Put(ctx, item{Task: &task{bytes, do, func(err error) { done <- err }}}); err != nil {
+	attempt := func(w *writer) (err error) {
+		found, err = do(w)
 		return err
+	}
+	if err := l.runs.Put(ctx, item{Task: &task{bytes, attempt, func(err error) { done <- err }}}); err != nil {
+		return none, err
 	}
 	select {
 	case err := <-done:
-		return err
+		return found, err
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return none, context.Cause(ctx)
 	}
 }

@@ -2,6 +2,7 @@ package sqlitelog
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -204,4 +205,24 @@ func TestWriteLockHasOneHolder(t *testing.T) {
 		})
 	}
 	contenders.Wait()
+}
+
+// TestTheWriterWritesNothingThatItsCallerReads has callers leave while the writer takes up their
+// tasks, for the race detector.
+func TestTheWriterWritesNothingThatItsCallerReads(t *testing.T) {
+	t.Parallel()
+	l := open(t)
+	for name, call := range map[string]func(context.Context) error{
+		"Compact":   func(ctx context.Context) error { _, err := Compact(ctx, l); return err },
+		"PruneRuns": func(ctx context.Context) error { _, err := l.PruneRuns(ctx, eventlog.PruneOptions{}); return err },
+		"PutModule": func(ctx context.Context) error { _, err := l.PutModule(ctx, []byte(rand.Text())); return err },
+	} {
+		for range 100 {
+			ctx, leave := context.WithCancel(t.Context())
+			go leave()
+			if err := call(ctx); err != nil && !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	}
 }
