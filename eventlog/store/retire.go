@@ -35,7 +35,7 @@ type Dropped struct {
 }
 
 // DropPartitions drops the partitions of a server all of whose runs began before a time. With a folder, the
-// archive of a partition is NAME.ndjson.zst, beside the newest checkpoint of a sealed database, NAME.note: a partition is dropped
+// archive of a partition that has runs is NAME.ndjson.zst, beside the newest checkpoint of a sealed database, NAME.note: a partition is dropped
 // when that file is on the disk, and was read again and has all of its runs. A partition that cannot be dropped,
 // such as one with a run that has not ended, keeps no other one from being dropped.
 func DropPartitions(ctx context.Context, l *Server, r Retirement) (dropped []Dropped, err error) {
@@ -68,6 +68,9 @@ func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped,
 	}
 	var archived archive.Heads
 	if r.ArchiveTo != "" {
+		archived = archive.Heads{}
+	}
+	if r.ArchiveTo != "" && d.Runs > 0 { // without runs it may be gone: another host has dropped it
 		path := filepath.Join(r.ArchiveTo, p.Name)
 		d.Archive = path + ArchiveSuffix
 		_, archived, err = archive.WriteFile(ctx, l, d.Archive, eventlog.PruneOptions{FromULID: p.FromULID, ToULID: p.ToULID})
