@@ -4,6 +4,7 @@ import { Buffer } from 'node:buffer'
 import { createDecipheriv, hkdfSync } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { blake3 } from './blake3.mjs'
 import { checkBundle } from './bundle.mjs'
 import { base64, hex, refuse, Refused, within } from './bytes.mjs'
 import { decode, encode } from './cbor.mjs'
@@ -121,6 +122,23 @@ function receipt(line) {
   if (proof) checkPolicy(proof.checkpoint, policy)
 }
 
+/** folderOf reads the list of a folder: workspace.md, section 2. */
+function folderOf(bytes) {
+  const list = decode(bytes)
+  if (!Array.isArray(list) || list.length > 100_000) refuse('a folder is not a list of at most 100,000 entries')
+  return list.map((entry, i) => {
+    if (!Array.isArray(entry) || entry.length !== 4) refuse(`entry ${i} does not have four parts`)
+    const [name, kind, size, digest] = entry
+    if (typeof name !== 'string' || ['', '.', '..'].includes(name) || /[/\0]/.test(name) || Buffer.byteLength(name) > 255) refuse(`entry ${i} has no valid name`)
+    if (i > 0 && Buffer.compare(Buffer.from(list[i - 1][0]), Buffer.from(name)) >= 0) refuse(`entry ${i} is not in order`)
+    if (typeof kind !== 'bigint' || kind < 1n || kind > 3n) refuse(`entry ${i} has no valid kind`)
+    const [least, most] = { 1: [0n, 64n << 20n], 2: [0n, 0n], 3: [1n, 4096n] }[kind]
+    if (typeof size !== 'bigint' || size < least || size > most) refuse(`entry ${i} has no valid size`)
+    if (!Buffer.isBuffer(digest) || digest.length !== 32) refuse(`entry ${i} has no digest`)
+    return { name, kind: { 1: 'file', 2: 'folder', 3: 'link' }[kind], size: Number(size), digest: digest.toString('hex') }
+  })
+}
+
 const each = (step) => (lines) => lines.forEach((line, i) => within(`line ${i + 1}, ${line.name}`, () => step(line)))
 
 const FILES = {
@@ -159,6 +177,11 @@ const FILES = {
   'seal-refused.jsonl': (lines, folder) => each((line) => mustRefuse(() => sealOrBundle(folder)(line)))(lines),
   'receipt.jsonl': each(receipt),
   'receipt-refused.jsonl': each((line) => mustRefuse(() => receipt(line))),
+  'workspace.jsonl': each((line) => {
+    same('entries', JSON.stringify(folderOf(hex(line.cbor))), JSON.stringify(line.entries))
+    same('digest', blake3(hex(line.cbor)), line.digest)
+  }),
+  'workspace-refused.jsonl': each((line) => mustRefuse(() => folderOf(hex(line.cbor)))),
   'bundle.jsonl': (lines, folder) => each(sealOrBundle(folder))(lines),
   'bundle-refused.jsonl': (lines, folder) => each((line) => mustRefuse(() => sealOrBundle(folder)(line)))(lines),
 }
