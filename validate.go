@@ -103,12 +103,13 @@ func (db *DB) RunIDs(ctx context.Context) ([]string, error) {
 // moduleChecks checks each module of the runs once: thousands of runs may name the same
 // module, and a check reads and hashes all of it.
 type moduleChecks struct {
-	store eventlog.ModuleStore
+	store eventlog.ModuleReader
 
 	mu    sync.Mutex            // held while a module is checked; others would wait for it anyway
 	found map[canon.Hash]string // "" if the module is intact; guarded by mu
 	last  []byte                // the module that was read last, for one replay; guarded by mu
 	sum   canon.Hash            // its digest
+	needs eventlog.Needs        // the files that are intact; guarded by mu
 }
 
 // Module returns a module, without reading it again if it has just been checked.
@@ -123,11 +124,11 @@ func (m *moduleChecks) Module(ctx context.Context, digest canon.Hash) ([]byte, e
 	return m.store.Module(ctx, digest)
 }
 
-func newModuleChecks(store eventlog.ModuleStore) *moduleChecks {
+func newModuleChecks(store eventlog.ModuleReader) *moduleChecks {
 	return &moduleChecks{store: store, found: make(map[canon.Hash]string)}
 }
 
-// validate checks a run as stored and its modules, and an encrypted run also decrypted, if
+// validate checks a run as stored and its modules and files, and an encrypted run also decrypted, if
 // the key is at hand.
 func (m *moduleChecks) validate(ctx context.Context, log store.Database, id string) (v Validation, err error) {
 	v.RunID = id
@@ -139,7 +140,20 @@ func (m *moduleChecks) validate(ctx context.Context, log store.Database, id stri
 		}
 	}()
 	options := eventlog.CheckOptions{Strict: true, AllowOpen: true}
-	if v.Report, v.Err = eventlog.CheckRun(ctx, stored(log), id, options); v.Err != nil {
+	var first event.Event
+	var roots []canon.Hash
+	var where []*eventlog.CorruptError // the events that name the roots
+	visit := func(e event.Event) error {
+		if e.Seq == 1 {
+			first = e
+		}
+		_, named, _ := e.Needs()
+		for _, root := range named {
+			roots, where = append(roots, root), append(where, &eventlog.CorruptError{RunID: id, Seq: e.Seq, Kind: e.Kind})
+		}
+		return nil
+	}
+	if v.Report, v.Err = eventlog.VisitRun(ctx, stored(log), id, options, visit); v.Err != nil {
 		return v, nil
 	}
 	wrong, err := log.Miscounted(ctx, id)
@@ -153,17 +167,29 @@ func (m *moduleChecks) validate(ctx context.Context, log store.Database, id stri
 		if v.Err != nil || !v.Opened { // the modules of an encrypted run are known only with its key
 			return v, nil
 		}
-		if _, v.Err = eventlog.CheckRun(ctx, log, id, options); v.Err != nil {
+		if _, v.Err = eventlog.VisitRun(ctx, log, id, options, visit); v.Err != nil {
 			return v, nil
 		}
 	}
-	for first, err := range log.Events(ctx, id, 0) {
-		if v.Err = err; err == nil {
-			v.Err = m.of(ctx, first)
+	v.Err = m.of(ctx, first)
+	for i, root := range roots {
+		if v.Err == nil {
+			v.Err = m.files(ctx, root, where[i])
 		}
-		return v, nil
 	}
 	return v, nil
+}
+
+// files checks that the files with a root exist and are unchanged.
+func (m *moduleChecks) files(ctx context.Context, root canon.Hash, where *eventlog.CorruptError) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	err := m.needs.Tree(ctx, root, m.store, func(eventlog.Need) error { return nil })
+	if eventlog.IsVerdict(err) {
+		where.Reason = eventlog.Corruption(err)
+		err = where
+	}
+	return err
 }
 
 // of checks that the modules named in the first event of a run exist and are unchanged.

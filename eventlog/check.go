@@ -15,7 +15,7 @@ import (
 // CheckOptions selects what [Check] requires of a run. Its zero value is the
 // profile of [Validate].
 type CheckOptions struct {
-	// Strict adds the rules S1 to S6. Everything that this project writes
+	// Strict adds the rules S1 to S7. Everything that this project writes
 	// keeps them; runs that other programs wrote may not.
 	Strict bool
 	// AllowOpen accepts a run without a terminal event: a run in progress, or one
@@ -69,6 +69,8 @@ func Validate(events []event.Event) error {
 //	    open, and none is used twice
 //	S5  effects and nested calls name a call that is open
 //	S6  payloads and run ids keep the limits of this package
+//	S7  the files that a call is given keep the rules of [event.Workspace]; the call names
+//	    the files that it left if and only if it was given some and succeeded
 //
 // Clocks may step backwards, so timestamps are not checked.
 //
@@ -476,7 +478,7 @@ type CorruptError struct {
 	RunID     string
 	Seq       uint64     // of the event that is wrong or missing; zero for a run without events
 	Kind      event.Kind // as stored; zero when the event is missing
-	Invariant string     // D1 to D8, S1 to S6, "encrypted", "head" or "storage"; see [Check], [CheckRun]; empty for anything else
+	Invariant string     // D1 to D8, S1 to S7, "encrypted", "head" or "storage"; see [Check], [CheckRun]; empty for anything else
 	Reason    string
 
 	// Newer means that a later version of this format begins here, which this program

@@ -2,6 +2,8 @@ package eventlog_test
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/starling-host/starling/eventlog"
@@ -49,12 +51,34 @@ func effect(call string) event.Payload {
 	return event.SideEffectRecorded{Name: "e", Value: null, CallID: call}
 }
 
+// given is a call that is given files at paths, and left an outcome that names files.
+func given(paths ...string) event.Payload {
+	w := &event.Workspace{Root: make([]byte, event.HashSize)}
+	for _, at := range paths {
+		w.Mounts = append(w.Mounts, event.Mount{At: at, Writable: true})
+	}
+	return event.ToolCallScheduled{CallID: "a", Attempt: 1, Args: null, Workspace: w}
+}
+func left(size int) event.Payload {
+	return event.ToolCallCompleted{CallID: "a", Attempt: 1, Result: null, Meter: event.Meter{Workspace: make([]byte, size)}}
+}
+
 // terminal stands for a terminal event that carries the right root.
 type terminal struct{ event.Payload }
 
 func completed() event.Payload { return terminal{event.RunCompleted{}} }
 func aborted() event.Payload   { return terminal{event.RunFailed{}} }
 func cancelled() event.Payload { return terminal{event.RunCancelled{}} }
+
+// noMounts is a scheduled call with files and an empty list of mounts.
+var noMounts, _ = event.EncodePayload(event.ToolCallScheduled{CallID: "a", Attempt: 1, Args: null, Workspace: &event.Workspace{Root: make([]byte, event.HashSize), Mounts: []event.Mount{}}})
+
+func manyPaths() (paths []string) {
+	for i := range event.MaxMounts + 1 {
+		paths = append(paths, fmt.Sprintf("/%02d", i))
+	}
+	return paths
+}
 
 // runOf chains payloads.
 func runOf(ps ...event.Payload) []event.Event {
@@ -146,6 +170,26 @@ func TestRules(t *testing.T) {
 		{"an effect of no call", runOf(started(), effect("x"), completed()), "", "S5", 2},
 		{"an effect of a finished call", runOf(started(), call("a", 1), done("a", 1), effect("a"), completed()), "", "S5", 4},
 		{"a call inside a finished call", runOf(started(), call("a", 1), done("a", 1), nestedCall("b", "a"), done("b", 1), completed()), "", "S5", 4},
+
+		{"files", runOf(started(), given("/a", "/a-b", "/b"), left(32), completed()), "", "", 0},
+		{"files of an attempt that fails", runOf(started(), given("/a"), failed("a", 1), call("a", 2), done("a", 2), completed()), "", "", 0},
+		{"files whose root is short", runOf(started(), event.ToolCallScheduled{CallID: "a", Attempt: 1, Args: null, Workspace: &event.Workspace{Root: make([]byte, 31), Mounts: []event.Mount{{At: "/a"}}}}, left(32), completed()), "", "S7", 2},
+		{"files without a mount", runOf(started(), payload{event.KindToolCallScheduled, noMounts}, left(32), completed()), "", "S7", 2},
+		{"too many mounts", runOf(started(), given(manyPaths()...), left(32), completed()), "", "S7", 2},
+		{"a mount at the root", runOf(started(), given("/"), left(32), completed()), "", "S7", 2},
+		{"a mount at a relative path", runOf(started(), given("a"), left(32), completed()), "", "S7", 2},
+		{"a mount at a path with ..", runOf(started(), given("/a/../b"), left(32), completed()), "", "S7", 2},
+		{"a mount at a path with a slash at the end", runOf(started(), given("/a/"), left(32), completed()), "", "S7", 2},
+		{"a mount at a path with a zero byte", runOf(started(), given("/a\x00"), left(32), completed()), "", "S7", 2},
+		{"a mount at a long path", runOf(started(), given("/"+strings.Repeat("a", event.MaxMountBytes)), left(32), completed()), "", "S7", 2},
+		{"two mounts at a path", runOf(started(), given("/a", "/a"), left(32), completed()), "", "S7", 2},
+		{"mounts that are not sorted", runOf(started(), given("/b", "/a"), left(32), completed()), "", "S7", 2},
+		{"a mount inside another", runOf(started(), given("/a", "/a-b", "/a/b"), left(32), completed()), "", "S7", 2},
+		{"a call that leaves no files of those it was given", runOf(started(), given("/a"), done("a", 1), completed()), "", "S7", 3},
+		{"a call that leaves files with a short root", runOf(started(), given("/a"), left(31), completed()), "", "S7", 3},
+		{"a call that leaves files, and was given none", runOf(started(), call("a", 1), left(32), completed()), "", "S7", 3},
+		{"a second attempt that leaves files of the first", runOf(started(), given("/a"), failed("a", 1), call("a", 2), event.ToolCallCompleted{CallID: "a", Attempt: 2, Result: null, Meter: event.Meter{Workspace: make([]byte, 32)}}, completed()), "", "S7", 5},
+		{"a failed call that leaves files", runOf(started(), given("/a"), event.ToolCallFailed{CallID: "a", Attempt: 1, Meter: event.Meter{Workspace: make([]byte, 32)}}, completed()), "", "S7", 3},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			wantCorrupt(t, eventlog.Validate(tc.run), tc.want, tc.seq)

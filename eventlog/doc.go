@@ -32,7 +32,7 @@
 // so where the index lacks events, a backend uses the events.
 //
 // [Check] proves that a sequence is a run: the eight invariants D1 to D8, and in strict
-// mode the rules S1 to S6 as well. [CheckRun] also compares the last event with the head in
+// mode the rules S1 to S7 as well. [CheckRun] also compares the last event with the head in
 // the index, because nothing in the chain covers the last event. Neither can detect a
 // history that was rewritten from some event on, all hashes included; that takes a
 // signature kept elsewhere.

@@ -173,8 +173,8 @@ type Database interface {
 	Store
 	Transactor
 
-	// RemoveUnusedModules removes the modules that nothing uses, see [UseModules], or those
-	// of them with the given digests. A role that may not remove modules removes none: a
+	// RemoveUnusedModules removes the modules and files that nothing uses, see [UseModules], or those
+	// of them with the given digests and what only they used. A role that may not remove modules removes none: a
 	// host's role on a server may not, just as it may not remove runs.
 	RemoveUnusedModules(ctx context.Context, digests ...canon.Hash) (removed ModuleCount, err error)
 
@@ -262,6 +262,12 @@ type ModuleStore interface {
 	// that nothing uses, see [UseModules]; a run that begins too late for its module is
 	// refused with [ErrModuleNotFound].
 	PutModule(ctx context.Context, wasm []byte) (canon.Hash, error)
+	// PutContents stores contents of a tree of files, each before the folders that list it, and returns
+	// once they are durable. [ModuleReader].Module has them. A content that is stored already is not
+	// stored again, and gets the folders that list it as further users. The user, unless it is empty,
+	// becomes a user of the last content. If a folder lists a content that is not stored, perhaps because
+	// nothing used it and it was removed, the error is [ErrModuleNotFound].
+	PutContents(ctx context.Context, user string, contents []Content) error
 	// HasModule reports whether the module is stored, without reading it.
 	HasModule(ctx context.Context, digest canon.Hash) (bool, error)
 }
@@ -270,14 +276,16 @@ type ModuleStore interface {
 // users: a run that names it, or an entry of the host, such as one of a tenant's modules.
 // Databases keep a module while it has a user, and [Database].RemoveUnusedModules removes the
 // others. The row of a run is written in the transaction that begins the run, and removed
-// with the run.
+// with the run. The contents of files are kept as modules are: the users of a root are runs, whose rows
+// are written with the events that name it, and the user of everything else is the folder that lists it,
+// see [TreeUser].
 
 // UseModules records in the transaction that the user needs modules: the id of a run, or the
 // name of an entry in a namespace, which begins with the namespace and a slash. A module that
 // is not stored is [ErrModuleNotFound].
 //
-// Appending the first event of a run to a log does this already. A transaction that appends it
-// with [Tx].Append has to call UseModules, since the log cannot read an encrypted event.
+// Appending an event that names modules or files to a log does this already. A transaction that appends
+// it with [Tx].Append has to call UseModules, since the log cannot read an encrypted event.
 func UseModules(tx interface {
 	Exec(sql string, args ...any) (changed int64, err error)
 }, user string, digests ...canon.Hash) error {
@@ -293,7 +301,8 @@ func UseModules(tx interface {
 	return nil
 }
 
-// ModuleCount is how many modules there are, and their bytes. As JSON it is a part of what was removed.
+// ModuleCount is how many modules and contents of files there are, and their bytes. As JSON it is a part of
+// what was removed.
 type ModuleCount struct {
 	Modules int   `json:"collected_modules,omitempty"`
 	Bytes   int64 `json:"collected_bytes,omitempty"`

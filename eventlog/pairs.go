@@ -1,11 +1,13 @@
 package eventlog
 
 import (
+	"fmt"
+
 	"github.com/starling-host/starling/eventlog/event"
 )
 
 // pairs tracks the open parts of a run: at most one turn, and attempts of calls
-// (D6, D7, in strict mode S4, S5).
+// (D6, D7, in strict mode S4, S5, S7).
 type pairs struct {
 	turn     string
 	turnOpen bool
@@ -19,8 +21,9 @@ type attempt struct {
 }
 
 type callState struct {
-	last uint32 // the last attempt that was scheduled
-	open bool   // it has no outcome yet
+	last  uint32 // the last attempt that was scheduled
+	open  bool   // it has no outcome yet
+	files bool   // it was given files
 }
 
 // callRef is the part of the payloads about a call that names it.
@@ -111,9 +114,37 @@ func (p *pairs) callEvent(e event.Event, payload any) error {
 		delete(p.open, key)
 	}
 	if p.calls != nil {
-		p.calls[c.CallID] = callState{last: c.Attempt, open: begins}
+		files, err := checkFiles(payload, p.calls[c.CallID].files)
+		if err != nil {
+			return corrupt(e, "S7", "call %q: %v", c.CallID, err)
+		}
+		p.calls[c.CallID] = callState{last: c.Attempt, open: begins, files: files}
 	}
 	return nil
+}
+
+// checkFiles checks the files that an event of a call names, and returns whether the attempt was given
+// some.
+func checkFiles(payload any, given bool) (bool, error) {
+	var left []byte
+	want := 0
+	switch p := payload.(type) {
+	case event.ToolCallScheduled:
+		if p.Workspace == nil {
+			return false, nil
+		}
+		return true, p.Workspace.Check()
+	case event.ToolCallCompleted:
+		if left = p.Workspace; given {
+			want = event.HashSize
+		}
+	case event.ToolCallFailed:
+		left = p.Workspace
+	}
+	if len(left) != want {
+		return given, fmt.Errorf("the root of the files that it left has %d bytes, not %d", len(left), want)
+	}
+	return given, nil
 }
 
 func (p *pairs) effect(e event.Event, payload any) error {

@@ -129,7 +129,8 @@ func TestWhatIsAcknowledgedIsOnTheStandby(t *testing.T) {
 				return holds(found, err)
 			})
 		}, seen: eventlog.ErrConflict},
-		"Log.PutModule": {do: func() error { _, err := log.PutModule(ctx, wasm(9)); return err }}, // an erasure removes it
+		"Log.PutModule":   {do: func() error { _, err := log.PutModule(ctx, wasm(9)); return err }},                              // an erasure removes it
+		"Log.PutContents": {do: func() error { return log.PutContents(ctx, "", []eventlog.Content{{Bytes: []byte("a file")}}) }}, // as a module
 		"Log.PruneRuns": {do: func() error {
 			_, err := log.PruneRuns(ctx, eventlog.PruneOptions{RunIDs: []string{"pruned"}})
 			return err

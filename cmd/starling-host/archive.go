@@ -94,7 +94,11 @@ func notOver(path string, err error) error {
 
 // contents describes the contents of an archive.
 func contents(r store.ArchiveReport) string {
-	return fmt.Sprintf("%s, %s and %s", display.Plural(r.Runs, "run"), display.Plural(r.Events, "event"), display.Plural(r.Modules, "module"))
+	files := ""
+	if r.Files > 0 {
+		files = fmt.Sprintf(", with %d files and folders", r.Files)
+	}
+	return fmt.Sprintf("%s, %s and %s%s", display.Plural(r.Runs, "run"), display.Plural(r.Events, "event"), display.Plural(r.Modules, "module"), files)
 }
 
 // encrypted describes the encrypted runs of an archive, which lacks their keys and modules, if any.

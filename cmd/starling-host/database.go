@@ -121,7 +121,7 @@ func unpack(ctx context.Context, fill func(database) error) (database, error) {
 	return whole(db, fill(db))
 }
 
-// openBundle puts the runs and modules of a bundle into a database.
+// openBundle puts the runs, modules and files of a bundle into a database.
 func openBundle(ctx context.Context, path string) (database, error) {
 	file, err := readBundle(ctx, path)
 	if err != nil {
@@ -132,16 +132,23 @@ func openBundle(ctx context.Context, path string) (database, error) {
 		return nil, &failure{code: exitInvalid, message: path + ": " + starling.PlainError(err)}
 	}
 	return unpack(ctx, func(log database) (err error) {
+		var needs eventlog.Needs
 		for _, events := range b.Runs {
+			var contents []eventlog.Content
+			for _, e := range events {
+				encrypted := needs.Of(ctx, e, b, func(n eventlog.Need) error {
+					contents = append(contents, n.Content)
+					return nil
+				})
+				if encrypted != nil { // all else was checked
+					break
+				}
+			}
+			err = cmp.Or(err, log.PutContents(ctx, "", contents))
 			for _, e := range events {
 				err = cmp.Or(err, log.Import(ctx, e))
 			}
 			err = cmp.Or(err, log.Sync(ctx, events[0].RunID))
-		}
-		for _, wasm := range b.Modules {
-			if err == nil {
-				_, err = log.PutModule(ctx, wasm)
-			}
 		}
 		return err
 	})

@@ -238,7 +238,7 @@ func (a *app) printPruned(doc pruneDocument) error {
 
 func (a *app) printCollected(c eventlog.ModuleCount) {
 	if c.Modules > 0 {
-		a.stdout.Printf("removed %s of %s that nothing uses\n", display.Plural(c.Modules, "module"), display.Size(uint64(c.Bytes)))
+		a.stdout.Printf("removed modules and files that nothing uses: %d, of %s\n", c.Modules, display.Size(uint64(c.Bytes)))
 	}
 }
 

@@ -306,6 +306,35 @@ func (e Event) Modules() (digests []canon.Hash, err error) {
 	return digests, nil
 }
 
+// Needs returns the digests of what a run needs beside its events, as far as this event names it: the
+// modules that the first event names, and the roots of the trees of files that a call was given or
+// left. It is [ErrEncrypted] if the event is encrypted and of a kind that can name some.
+func (e Event) Needs() (modules, roots []canon.Hash, err error) {
+	var root []byte
+	names := bytes.Contains(e.Payload, []byte("\x69workspace")) // the key: decoding each event would be slow
+	switch call := e.Kind == KindToolCallScheduled || e.Kind == KindToolCallCompleted; {
+	case e.Kind == KindRunStarted:
+		modules, err = e.Modules()
+	case call && looksEncrypted(e.Payload):
+		err = ErrEncrypted
+	case names && e.Kind == KindToolCallScheduled:
+		err = On(e, func(p ToolCallScheduled) {
+			if p.Workspace != nil {
+				root = p.Workspace.Root
+			}
+		})
+	case names && call:
+		err = On(e, func(p ToolCallCompleted) { root = p.Workspace })
+	}
+	switch {
+	case len(root) == HashSize:
+		roots = []canon.Hash{canon.Hash(root)}
+	case len(root) > 0:
+		err = fmt.Errorf("the root of the files has %d bytes", len(root))
+	}
+	return modules, roots, err
+}
+
 // absent is shown by [Diff] for a field that one side lacks.
 const absent = "(absent)"
 

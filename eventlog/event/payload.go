@@ -7,8 +7,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/abi"
@@ -250,6 +252,47 @@ type ToolCallScheduled struct {
 	// Commitment is a receipt of the scheduled call (spec/receipt.md, section 5), which is durable
 	// before the first effect; replay copies it.
 	Commitment []byte `cbor:"commitment,omitempty"`
+
+	Workspace *Workspace `cbor:"workspace,omitempty"` // the files that the call was given; nil for none
+}
+
+// Workspace is the tree of files that a call was given (spec/workspace.md).
+type Workspace struct {
+	Root   []byte  `cbor:"root"`   // BLAKE3-256 digest of the tree
+	Mounts []Mount `cbor:"mounts"` // sorted by At; none is inside another
+}
+
+// Mount is a folder of a call's tree, which the call sees at a path.
+type Mount struct {
+	At       string `cbor:"at"` // absolute and clean, such as /workspace; never "/"
+	Writable bool   `cbor:"writable,omitempty"`
+}
+
+// Bounds of a [Workspace].
+const (
+	MaxMounts     = 64
+	MaxMountBytes = 4096 // of a path
+)
+
+// Check returns an error that names the first thing in w that no call may be given.
+func (w *Workspace) Check() error {
+	switch {
+	case len(w.Root) != HashSize:
+		return fmt.Errorf("the root of the workspace has %d bytes, not %d", len(w.Root), HashSize)
+	case len(w.Mounts) == 0 || len(w.Mounts) > MaxMounts:
+		return fmt.Errorf("the workspace has %d mounts, not 1 to %d", len(w.Mounts), MaxMounts)
+	}
+	for i, m := range w.Mounts {
+		if len(m.At) < 2 || len(m.At) > MaxMountBytes || m.At[0] != '/' || path.Clean(m.At) != m.At || strings.ContainsRune(m.At, 0) {
+			return fmt.Errorf("the workspace has a mount at %.100q: want an absolute path without . and .., such as /workspace", m.At)
+		}
+		for _, before := range w.Mounts[:i] {
+			if before.At >= m.At || strings.HasPrefix(m.At, before.At+"/") {
+				return fmt.Errorf("the mount at %.100q follows the one at %.100q: want them sorted, none inside another", m.At, before.At)
+			}
+		}
+	}
+	return nil
 }
 
 // ToolCallCompleted closes an attempt that succeeded.
@@ -279,6 +322,7 @@ type Meter struct {
 	Fuel       uint64 `cbor:"fuel,omitempty"`        // units of spec/determinism.md
 	PeakMemory uint64 `cbor:"peak_memory,omitempty"` // bytes of linear memory
 	Log        string `cbor:"log,omitempty"`         // the guest's output on fd 1 and 2, valid UTF-8, capped
+	Workspace  []byte `cbor:"workspace,omitempty"`   // root of the tree that a successful call left, if it was given one
 }
 
 // The values of ToolCallFailed.ErrorType. The first four are the Starling runtime's; the

@@ -28,7 +28,7 @@ type field struct {
 var described = []any{
 	event.RunStarted{}, event.Caller{}, event.RequestOptions{}, event.ToolSchemaRef{}, event.Sandbox{}, event.SandboxLimits{}, event.BudgetLimits{},
 	event.UserMessageAppended{}, event.TurnStarted{}, event.ReasoningEmitted{}, event.AssistantMessageCompleted{},
-	event.PlannedToolUse{}, event.ToolCallScheduled{}, event.ToolCallCompleted{}, event.ToolCallFailed{},
+	event.PlannedToolUse{}, event.ToolCallScheduled{}, event.Workspace{}, event.Mount{}, event.ToolCallCompleted{}, event.ToolCallFailed{},
 	event.SideEffectRecorded{}, event.EffectError{}, event.Intent{}, event.NestedCall{}, event.Exchange{}, event.Verdict{}, event.PolicyRef{}, event.ModelFailure{}, event.BudgetExceeded{}, event.RunCompleted{},
 	event.RunFailed{}, event.RunCancelled{}, event.RunResumed{},
 	event.Encrypted{}, event.EncryptedContent{}, event.EncryptedTotals{},

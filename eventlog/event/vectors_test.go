@@ -105,6 +105,12 @@ var full = []eventCase{
 		IdempKey: "k", ParentID: "01JGQ4T0000000000000000002",
 	}},
 	{"ToolCallScheduled, with a commitment", event.ToolCallScheduled{CallID: callID, TurnID: "direct", ToolName: "greet", Args: canon.Raw("\xa0"), Attempt: 1, Commitment: []byte(`{"payloadType":""}`)}},
+	{"ToolCallScheduled, with files", event.ToolCallScheduled{CallID: callID, TurnID: "direct", ToolName: "count", Args: canon.Raw("\xa0"), Attempt: 1, Workspace: &event.Workspace{
+		Root: sum("tree"), Mounts: []event.Mount{{At: "/data"}, {At: "/workspace", Writable: true}},
+	}}},
+	{"ToolCallCompleted, with files", event.ToolCallCompleted{
+		CallID: callID, Result: canon.Raw("\x01"), DurationMs: 12, Attempt: 1, Meter: event.Meter{Fuel: 9, Workspace: sum("tree")},
+	}},
 	{"ToolCallCompleted, all fields", event.ToolCallCompleted{
 		CallID: callID, Result: canon.Raw("\x6aHello, Ada"), DurationMs: 12, Attempt: 2, Meter: meter,
 	}},

@@ -41,6 +41,9 @@ var always = []section{
 	{"pages filter, count and bound", paging},
 	{"modules are kept by digest", modules},
 	{"a run has its modules or does not begin", modulesInUse},
+	{"files are kept by digest", contentsKept},
+	{"files are kept as long as a run needs them", contentsInUse},
+	{"a run has all its files or does not name them", contentsAtOnce},
 	{"a barrier with nothing before it returns at once", idleBarrier},
 	{"after Close every method says so", closed},
 	{"many runs are written and read at once", concurrent},
@@ -510,6 +513,7 @@ func closed(t *testing.T, log eventlog.EventLog) {
 	if l, ok := log.(eventlog.ModuleStore); ok {
 		digest, err := l.PutModule(t.Context(), []byte("m"))
 		errs["PutModule"] = err
+		errs["PutContents"] = l.PutContents(t.Context(), "", []eventlog.Content{{Bytes: []byte("m")}})
 		_, errs["Module"] = l.Module(t.Context(), digest)
 		_, errs["HasModule"] = l.HasModule(t.Context(), digest)
 	}

@@ -25,10 +25,12 @@ import (
 type Bundle struct {
 	Runs     [][]event.Event // each of them whole, or open
 	Modules  map[canon.Hash][]byte
-	Proofs   []Proof // one for each run, or empty
-	Receipts []byte  // of the calls, one a line, see package receipt; or empty
+	Files    map[canon.Hash][]byte // the contents of the files of calls, and of their folders
+	Proofs   []Proof               // one for each run, or empty
+	Receipts []byte                // of the calls, one a line, see package receipt; or empty
 
-	work *work.Budget // of the reading that opened it; nil for a bundle that was made here
+	needs eventlog.Needs // of the runs that were added
+	work  *work.Budget   // of the reading that opened it; nil for a bundle that was made here
 }
 
 // Work returns the budget of whatever reads the bundle: the one of [OpenBundle], or a budget without
@@ -40,28 +42,43 @@ func (b Bundle) Work() *work.Budget {
 	return b.work
 }
 
-// Add adds a run, with the modules that it names and that the bundle lacks. It is
-// [event.ErrEncrypted] if the run is encrypted: it is added, and its modules are not known.
-func (b *Bundle) Add(ctx context.Context, events []event.Event, modules eventlog.ModuleReader) error {
+// Add adds a run, with the modules and files that it names and that the bundle lacks. It is
+// [event.ErrEncrypted] if the run is encrypted: it is added, and what it names is not known.
+func (b *Bundle) Add(ctx context.Context, events []event.Event, modules eventlog.ModuleReader) (err error) {
 	b.Runs = append(b.Runs, events)
 	if b.Modules == nil {
 		b.Modules = map[canon.Hash][]byte{}
 	}
-	digests, err := events[0].Modules()
-	for _, d := range digests {
-		if err == nil && b.Modules[d] == nil {
-			b.Modules[d], err = modules.Module(ctx, d)
+	if b.Files == nil {
+		b.Files = map[canon.Hash][]byte{}
+	}
+	for _, e := range events {
+		if err == nil {
+			err = b.needs.Of(ctx, e, modules, func(n eventlog.Need) error {
+				b.parts(n.Module)[n.Digest] = n.Bytes
+				return nil
+			})
 		}
 	}
 	return err
 }
 
-// Module implements [eventlog.ModuleReader].
-func (b Bundle) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
-	if wasm, ok := b.Modules[digest]; ok {
-		return wasm, nil
+// parts returns the modules, or the files.
+func (b *Bundle) parts(modules bool) map[canon.Hash][]byte {
+	if modules {
+		return b.Modules
 	}
-	return nil, eventlog.ErrModuleNotFound
+	return b.Files
+}
+
+// Module implements [eventlog.ModuleReader]. It has the files, too.
+func (b Bundle) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
+	for _, parts := range []map[canon.Hash][]byte{b.Modules, b.Files} {
+		if content, ok := parts[digest]; ok {
+			return content, nil
+		}
+	}
+	return nil, fmt.Errorf("%w: %v", eventlog.ErrModuleNotFound, digest)
 }
 
 // Bounds of a bundle.
@@ -80,6 +97,7 @@ type Certificate struct {
 	Format     string              `json:"format"`
 	Runs       []RunFacts          `json:"runs"`
 	Modules    []ModuleFacts       `json:"modules"`
+	Files      []ModuleFacts       `json:"files,omitempty"`
 	Checkpoint *CheckpointDocument `json:"checkpoint"`
 }
 
@@ -96,7 +114,7 @@ type RunFacts struct {
 	Modules    []string `json:"modules"`
 }
 
-// ModuleFacts are the facts of a module in a [Certificate].
+// ModuleFacts are the facts of a module, or of a file or folder, in a [Certificate].
 type ModuleFacts struct {
 	Digest string `json:"digest"`
 	Bytes  int    `json:"bytes"`
@@ -114,11 +132,12 @@ func (c Checkpoint) Document() *CheckpointDocument {
 	return &CheckpointDocument{c.Origin, c.Leaves, c.Root.String()}
 }
 
-// Certificate checks the runs, the modules and that they fit together, and returns a
-// summary of the bundle. An error names the run or the module. It does not check proofs.
+// Certificate checks the runs, the modules, the files and that they fit together, and returns a
+// summary of the bundle. An error names the run, the module or the file. It does not check proofs.
 func (b Bundle) Certificate() (Certificate, error) {
 	c := Certificate{Format: bundleFormat, Runs: []RunFacts{}, Modules: []ModuleFacts{}}
-	named, seen := map[canon.Hash]bool{}, map[string]bool{}
+	seen, needs := map[string]bool{}, eventlog.Needs{}
+	named := map[bool]map[canon.Hash]bool{true: {}, false: {}} // modules, and files
 	if len(b.Runs) == 0 || len(b.Runs) > MaxBundleRuns {
 		return c, fmt.Errorf("seal: a bundle of %d runs; it has at least one and at most %d", len(b.Runs), MaxBundleRuns)
 	}
@@ -140,31 +159,52 @@ func (b Bundle) Certificate() (Certificate, error) {
 			return c, fmt.Errorf("seal: run %q: %w", first.RunID, err)
 		}
 		texts := []string{}
+		if err := b.Work().Spend(len(digests)); err != nil {
+			return c, err
+		}
 		for _, d := range digests {
-			if err := b.Work().Spend(1); err != nil {
-				return c, err
-			}
 			if _, ok := b.Modules[d]; !ok {
 				return c, fmt.Errorf("seal: run %q names the module %v, which is not in the bundle", first.RunID, d)
 			}
-			named[d] = true
 			texts = append(texts, d.String())
 		}
 		slices.Sort(texts)
+		for _, e := range events {
+			if err != nil {
+				break // the run is encrypted
+			}
+			err := needs.Of(context.Background(), e, b, func(n eventlog.Need) error {
+				if _, ok := b.parts(n.Module)[n.Digest]; !ok {
+					return fmt.Errorf("%w among the files: %v", eventlog.ErrModuleNotFound, n.Digest)
+				}
+				named[n.Module][n.Digest] = true
+				return b.Work().Spend(1 + len(n.Uses))
+			})
+			if err != nil {
+				return c, fmt.Errorf("seal: %w", err)
+			}
+		}
 		c.Runs = append(c.Runs, RunFacts{
 			RunID: first.RunID, Events: r.Events, Status: eventlog.RunSummary{TerminalKind: r.Terminal}.Status(),
 			First: strconv.FormatInt(first.Timestamp, 10), Last: strconv.FormatInt(last.Timestamp, 10),
 			Encrypted: r.Encrypted > 0, MerkleRoot: r.Root.String(), LastHash: r.Head.String(), Modules: slices.Compact(texts),
 		})
 	}
-	for _, d := range b.digests() {
-		if !named[d] {
-			return c, fmt.Errorf("seal: no run names the module %v", d)
+	for _, part := range []struct {
+		what    string
+		modules bool
+		facts   *[]ModuleFacts
+	}{{"module", true, &c.Modules}, {"file", false, &c.Files}} {
+		parts := b.parts(part.modules)
+		for _, d := range ascending(parts) {
+			if !named[part.modules][d] {
+				return c, fmt.Errorf("seal: no run names the %s %v", part.what, d)
+			}
+			if sum := canon.Sum(parts[d]); sum != d {
+				return c, fmt.Errorf("seal: the %s %v was changed: its digest is %v", part.what, d, sum)
+			}
+			*part.facts = append(*part.facts, ModuleFacts{d.String(), len(parts[d])})
 		}
-		if sum := canon.Sum(b.Modules[d]); sum != d {
-			return c, fmt.Errorf("seal: the module %v was changed: its digest is %v", d, sum)
-		}
-		c.Modules = append(c.Modules, ModuleFacts{d.String(), len(b.Modules[d])})
 	}
 	if len(b.Proofs) > 0 {
 		if len(b.Proofs) != len(b.Runs) {
@@ -184,9 +224,9 @@ func (b Bundle) Certificate() (Certificate, error) {
 	return c, nil
 }
 
-// digests returns the digests of the modules, ascending.
-func (b Bundle) digests() []canon.Hash {
-	return slices.SortedFunc(maps.Keys(b.Modules), func(x, y canon.Hash) int { return bytes.Compare(x[:], y[:]) })
+// ascending returns the digests of modules or files.
+func ascending(parts map[canon.Hash][]byte) []canon.Hash {
+	return slices.SortedFunc(maps.Keys(parts), func(x, y canon.Hash) int { return bytes.Compare(x[:], y[:]) })
 }
 
 // Leaf returns the leaf of the i-th run, which has ended.
@@ -250,8 +290,10 @@ func (b Bundle) Bytes() ([]byte, error) {
 		}
 	}
 	all := []entry{{"README.txt", bundleReadme}, {"certificate.json", doc}, {"runs.ndjson", runs.Bytes()}}
-	for _, d := range b.digests() {
-		all = append(all, entry{moduleName(d), b.Modules[d]})
+	for _, modules := range []bool{true, false} {
+		for _, d := range ascending(b.parts(modules)) {
+			all = append(all, entry{partName(modules, d), b.parts(modules)[d]})
+		}
 	}
 	for i, p := range b.Proofs {
 		all = append(all, entry{proofName(i), p.Text()})
@@ -264,8 +306,15 @@ func (b Bundle) Bytes() ([]byte, error) {
 
 const receiptsName = "receipts.ndjson"
 
-func moduleName(d canon.Hash) string { return "modules/" + d.String() + ".wasm" }
-func proofName(i int) string         { return fmt.Sprintf("proofs/%d.tlog-proof", i+1) }
+// partName returns the name of the entry of a module, or of a file.
+func partName(module bool, d canon.Hash) string {
+	if module {
+		return "modules/" + d.String() + ".wasm"
+	}
+	return "files/" + d.String()
+}
+
+func proofName(i int) string { return fmt.Sprintf("proofs/%d.tlog-proof", i+1) }
 
 func (c Certificate) text() ([]byte, error) {
 	doc, err := json.Marshal(c)
@@ -279,7 +328,7 @@ func (c Certificate) text() ([]byte, error) {
 // spec/bundle.md. An error names the place of the first fault. The bundle keeps the bytes. All that
 // is done with it may cost what its size allows, and ends with ctx.
 func OpenBundle(ctx context.Context, file []byte) (Bundle, Certificate, error) {
-	b := Bundle{Modules: map[canon.Hash][]byte{}, work: work.For(ctx, len(file))}
+	b := Bundle{Modules: map[canon.Hash][]byte{}, Files: map[canon.Hash][]byte{}, work: work.For(ctx, len(file))}
 	entries, err := unarchived(b.work, file)
 	if err != nil {
 		return Bundle{}, Certificate{}, err
@@ -308,15 +357,18 @@ func OpenBundle(ctx context.Context, file []byte) (Bundle, Certificate, error) {
 	if err == nil {
 		err = b.readRuns(runs)
 	}
-	for last := ""; err == nil && len(entries) > 0 && strings.HasPrefix(entries[0].name, "modules/"); entries = entries[1:] {
-		name, sum := entries[0].name, canon.Sum(entries[0].content)
-		switch {
-		case name != moduleName(sum):
-			err = fmt.Errorf("seal: %s was changed: its digest is %v", name, sum)
-		case name <= last:
-			err = fmt.Errorf("seal: %s does not stand behind %s: modules ascend by digest", name, last)
+	for _, modules := range []bool{true, false} {
+		folder, _, _ := strings.Cut(partName(modules, canon.Hash{}), "/")
+		for last := ""; err == nil && len(entries) > 0 && strings.HasPrefix(entries[0].name, folder+"/"); entries = entries[1:] {
+			name, sum := entries[0].name, canon.Sum(entries[0].content)
+			switch {
+			case name != partName(modules, sum):
+				err = fmt.Errorf("seal: %s was changed: its digest is %v", name, sum)
+			case name <= last:
+				err = fmt.Errorf("seal: %s does not stand behind %s: %s ascend by digest", name, last, folder)
+			}
+			b.parts(modules)[sum], last = entries[0].content, name
 		}
-		b.Modules[sum], last = entries[0].content, name
 	}
 	for i := 0; err == nil && len(entries) > 0 && entries[0].name != receiptsName; i++ {
 		var text []byte

@@ -21,7 +21,9 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/vectortest"
 	"github.com/starling-host/starling/eventlog/logtest"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/witnesstest"
+	"github.com/starling-host/starling/internal/workspace"
 )
 
 // fixedKey returns a key with a public private half, for vectors.
@@ -125,6 +127,43 @@ func (f fixture) bundle(sealed bool, runs ...int) seal.Bundle {
 		}
 	}
 	return b
+}
+
+// withFiles returns a bundle of two runs whose calls were given files and left others.
+func withFiles(t testing.TB) seal.Bundle {
+	t.Helper()
+	log := store.Memory()
+	given, from := logtest.Tree(map[string]string{"data/a.txt": "a text", "data/deep/b.txt": "another", "data/empty": "", "same": "a text"})
+	left, to := logtest.Tree(map[string]string{"data/a.txt": "a text", "made": "by the call"})
+	if err := log.PutContents(t.Context(), "", slices.Concat(given, left)); err != nil {
+		t.Fatal(err)
+	}
+	var b seal.Bundle
+	for _, run := range [][]event.Event{logtest.WithFiles("run-a", from, to), logtest.WithFiles("run-b", to, to)} {
+		if err := b.Add(t.Context(), run, log); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return b
+}
+
+// appendFile adds a file where it belongs, if there are no entries behind the files.
+func appendFile(all []content, text string) []content {
+	all = append(slices.Clone(all), content{"files/" + canon.Sum([]byte(text)).String(), []byte(text)})
+	slices.SortFunc(all[3:], func(a, b content) int { return strings.Compare(a.name, b.name) })
+	return all
+}
+
+// exported are the lines of a run in runs.ndjson.
+func exported(t testing.TB, run []event.Event) (lines []byte) {
+	for _, e := range run {
+		line, err := event.ToJSON(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines = append(append(lines, line...), '\n')
+	}
+	return lines
 }
 
 // statement returns the proof of a run, or of its event seq.
@@ -337,6 +376,7 @@ func TestVectors(t *testing.T) {
 		{"a sealed run", f.bundle(true, 2), f.cosigned},
 		{"runs of two modules, in another order", f.bundle(true, 5, 0, 3), f.policy},
 		{"an open run", seal.Bundle{Runs: [][]event.Event{f.runs[4][:3]}, Modules: f.bundle(false, 4).Modules}, ""},
+		{"runs with files", withFiles(t), ""},
 	} {
 		file, err := c.b.Bytes()
 		if err != nil {
@@ -362,6 +402,12 @@ func TestVectors(t *testing.T) {
 	three, _ := base64.StdEncoding.DecodeString(bundles[2].File) // README.txt, certificate.json, runs.ndjson, two modules, three proofs
 	arranged := func(name string, change func(all []content) []content) vector {
 		return cut(name, archive(change(files(t, three))))
+	}
+	four, _ := base64.StdEncoding.DecodeString(bundles[4].File) // README.txt, certificate.json, runs.ndjson, and files
+	filed := func(name string, change func(all []content) []content) vector {
+		v := cut(name, archive(change(files(t, four))))
+		v.Policy = ""
+		return v
 	}
 	foreign := f.bundle(true, 2)
 	foreign.Proofs[0].Index++
@@ -417,6 +463,29 @@ func TestVectors(t *testing.T) {
 		}),
 		arranged("a file more", func(all []content) []content { return append(all, content{"notes.txt", []byte("more\n")}) }),
 		arranged("certificate and runs exchanged", func(all []content) []content { all[1], all[2] = all[2], all[1]; return all }),
+		filed("a file less", func(all []content) []content { return slices.Delete(all, 4, 5) }),
+		filed("a file that was changed", func(all []content) []content { all[4].bytes = append(bytes.Clone(all[4].bytes), 0); return all }),
+		filed("files that descend", func(all []content) []content { all[3], all[4] = all[4], all[3]; return all }),
+		filed("a file that no run uses", func(all []content) []content { return appendFile(all, "unused") }),
+		filed("a root that is not there", func(all []content) []content {
+			all[2].bytes = exported(t, logtest.WithFiles("run-a", canon.Hash{1}, canon.Hash{1}))
+			return all
+		}),
+		filed("a folder with an entry of an unknown kind", func(all []content) []content {
+			list := workspace.Encode([]workspace.Entry{{Name: "a", Kind: 9}})
+			all = appendFile(all[:3], string(list))
+			all[2].bytes = exported(t, logtest.WithFiles("run-a", canon.Sum(list), canon.Sum(list)))
+			return all
+		}),
+		filed("a file that is larger than its folder lists", func(all []content) []content {
+			list := workspace.Encode([]workspace.Entry{{Name: "a", Kind: workspace.File, Size: 3, Digest: canon.Sum([]byte("four"))}})
+			all = appendFile(appendFile(all[:3], "four"), string(list))
+			all[2].bytes = exported(t, logtest.WithFiles("run-a", canon.Sum(list), canon.Sum(list)))
+			return all
+		}),
+		filed("modules behind files", func(all []content) []content {
+			return append(all, content{"modules/" + canon.Sum([]byte("m")).String() + ".wasm", []byte("m")})
+		}),
 	})
 	if readme := files(t, file)[0].bytes; string(readme) != readVector(t, "bundle-readme.txt") {
 		t.Error("spec/vectors/bundle-readme.txt is not README.txt of a bundle")

@@ -119,7 +119,10 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 		NoTimeout: info.Replay,
 		Rules:     info.Rules,
 		Probe: func(meter func() sandbox.Meter) {
-			a.SetProbe(func() event.Meter { return event.Meter(meter()) })
+			a.SetProbe(func() event.Meter {
+				m := meter()
+				return event.Meter{Fuel: m.Fuel, PeakMemory: m.PeakMemory, Log: m.Log}
+			})
 		},
 	}
 	if t.begin != nil {

@@ -16,7 +16,7 @@ import (
 
 // reading are the methods of a database that change no events.
 var reading = []string{"Close", "CreateTables", "Events", "HasModule", "ListRuns", "ListRunsPage", "Miscounted", "Module", "Now", "OnSignal",
-	"PutModule", "Read", "Recorded", "RemoveUnusedModules", "Run", "SchemaVersions", "Signal", "Stream", "Sync", "TableSteps", "View"}
+	"PutContents", "PutModule", "Read", "Recorded", "RemoveUnusedModules", "Run", "SchemaVersions", "Signal", "Stream", "Sync", "TableSteps", "View"}
 
 // operation adds, moves or removes events.
 type operation struct {

@@ -5,12 +5,14 @@ import { Buffer } from 'node:buffer'
 import { createHash } from 'node:crypto'
 import { blake3 } from './blake3.mjs'
 import { quote, refuse, text, within } from './bytes.mjs'
+import { decode } from './cbor.mjs'
 import { readExport } from './event.mjs'
 import { canonicalJSON } from './json.mjs'
 import { checkReceipt } from './receipt.mjs'
 import { checkRunProof, leafOf, readProof } from './seal.mjs'
 
 const MAX_RUNS = 10_000
+const MAX_DEPTH = 200 // of folders inside one another
 const LOCAL = 30, CENTRAL = 46, END = 22 // sizes of headers without names
 
 const CRC = Array.from({ length: 256 }, (_, n) => {
@@ -77,11 +79,12 @@ export function checkBundle(bytes, readme, say, keys = []) {
   }
   const [about, certificate, events] = entries
   if (!about.content.equals(readme)) refuse('README.txt is not the text of this version')
-  const modules = [], proofs = []
+  const modules = [], files = [], proofs = []
   let receipts = []
   for (const [i, entry] of entries.slice(3).entries()) {
-    const digest = /^modules\/([0-9a-f]{64})\.wasm$/.exec(entry.name)?.[1]
-    if (digest && proofs.length === 0 && (modules.length === 0 || digest > modules.at(-1).digest)) modules.push({ digest, ...entry })
+    const digest = /^modules\/([0-9a-f]{64})\.wasm$/.exec(entry.name)?.[1], file = /^files\/([0-9a-f]{64})$/.exec(entry.name)?.[1]
+    if (digest && files.length + proofs.length === 0 && (modules.length === 0 || digest > modules.at(-1).digest)) modules.push({ digest, ...entry })
+    else if (file && proofs.length === 0 && (files.length === 0 || file > files.at(-1).digest)) files.push({ digest: file, ...entry })
     else if (entry.name === `proofs/${proofs.length + 1}.tlog-proof`) proofs.push(entry)
     else if (entry.name === 'receipts.ndjson' && i + 4 === entries.length && text(entry.content).endsWith('\n')) receipts = text(entry.content).slice(0, -1).split('\n')
     else refuse(`entry ${i + 4}, ${quote(entry.name)}, is not the name that comes here`)
@@ -92,14 +95,18 @@ export function checkBundle(bytes, readme, say, keys = []) {
   if (proofs.length > 0 && proofs.length !== runs.length) refuse(`${proofs.length} proofs of ${runs.length} runs`)
   for (const run of runs) say(`run ${quote(run.runID)}: ${run.status}, ${run.events} events${run.encrypted ? ', encrypted' : ''}, chain and root are right`)
 
-  for (const m of modules) if (blake3(m.content).toString('hex') !== m.digest) refuse(`${m.name}: the content has another digest`)
+  for (const m of [...modules, ...files]) if (blake3(m.content).toString('hex') !== m.digest) refuse(`${m.name}: the content has another digest`)
   const named = [...new Set(runs.flatMap((run) => run.modules))].sort(), held = modules.map((m) => m.digest)
   for (const digest of named) if (!held.includes(digest)) refuse(`modules/${digest}.wasm is missing, which a run names`)
   for (const digest of held) if (!named.includes(digest)) refuse(`modules/${digest}.wasm is named by no run`)
   say(`modules: ${modules.length}, with the digests that the runs recorded`)
 
+  const used = reachable(runs, new Map(files.map((f) => [f.digest, f.content])))
+  for (const f of files) if (!used.has(f.digest)) refuse(`${f.name} is used by no run`)
+  if (files.length > 0) say(`files: ${files.length}, everything that the roots in the runs lead to`)
+
   const seals = proofs.map((entry) => within(entry.name, () => readProof(entry.content)))
-  const want = Buffer.from(makeCertificate(runs, modules, seals[0]?.checkpoint) + '\n')
+  const want = Buffer.from(makeCertificate(runs, modules, files, seals[0]?.checkpoint) + '\n')
   if (!certificate.content.equals(want)) refuse('certificate.json is not what the other entries say')
   say('certificate: says what the other entries say')
 
@@ -117,16 +124,55 @@ export function checkBundle(bytes, readme, say, keys = []) {
   return { runs, checkpoint: seals[0]?.checkpoint }
 }
 
+/** reachable returns the digests of all files and folders that the roots of the runs lead to: workspace.md. */
+function reachable(runs, files) {
+  const used = new Set(), folders = new Set()
+  const sizeOf = (digest) => files.get(digest)?.length ?? refuse(`files/${digest} is missing, which a run uses`)
+  const visit = (digest, depth) => {
+    if (folders.has(digest)) return
+    sizeOf(digest)
+    folders.add(digest)
+    used.add(digest)
+    if (depth > MAX_DEPTH) refuse('folders are too deep')
+    for (const { kind, size, digest: below } of within(`files/${digest}`, () => folderOf(files.get(digest)))) {
+      if (kind === 'folder') visit(below, depth + 1)
+      else if (sizeOf(below) !== size) refuse(`files/${below} has another size in the folder ${digest}`)
+      used.add(below)
+    }
+  }
+  for (const root of runs.flatMap((run) => run.roots)) visit(root, 0)
+  return used
+}
+
+/** folderOf reads the list of a folder: workspace.md, section 2. */
+export function folderOf(bytes) {
+  const list = decode(bytes)
+  if (!Array.isArray(list) || list.length > 100_000) refuse('a folder is not a list of at most 100,000 entries')
+  return list.map((entry, i) => {
+    if (!Array.isArray(entry) || entry.length !== 4) refuse(`entry ${i} does not have four parts`)
+    const [name, kind, size, digest] = entry
+    if (typeof name !== 'string' || ['', '.', '..'].includes(name) || /[/\0]/.test(name) || Buffer.byteLength(name) > 255) refuse(`entry ${i} has no valid name`)
+    if (i > 0 && Buffer.compare(Buffer.from(list[i - 1][0]), Buffer.from(name)) >= 0) refuse(`entry ${i} is not in order`)
+    if (typeof kind !== 'bigint' || kind < 1n || kind > 3n) refuse(`entry ${i} has no valid kind`)
+    const [least, most] = { 1: [0n, 64n << 20n], 2: [0n, 0n], 3: [1n, 4096n] }[kind]
+    if (typeof size !== 'bigint' || size < least || size > most) refuse(`entry ${i} has no valid size`)
+    if (!Buffer.isBuffer(digest) || digest.length !== 32) refuse(`entry ${i} has no digest`)
+    return { name, kind: { 1: 'file', 2: 'folder', 3: 'link' }[kind], size: Number(size), digest: digest.toString('hex') }
+  })
+}
+
 /** makeCertificate makes certificate.json of the other entries: section 2. */
-function makeCertificate(runs, modules, checkpoint) {
+function makeCertificate(runs, modules, files, checkpoint) {
   const object = (fields) => new Map(Object.entries(fields))
+  const facts = (part) => object({ digest: part.digest, bytes: BigInt(part.content.length) })
   return canonicalJSON(object({
     format: 'starling-bundle/1',
     runs: runs.map((run) => object({
       run_id: run.runID, events: run.events, status: run.status, first: String(run.first), last: String(run.last), encrypted: run.encrypted,
       merkle_root: run.merkleRoot.toString('hex'), last_hash: run.lastHash.toString('hex'), modules: run.modules,
     })),
-    modules: modules.map((m) => object({ digest: m.digest, bytes: BigInt(m.content.length) })),
+    modules: modules.map(facts),
+    ...(files.length > 0 ? { files: files.map(facts) } : {}),
     checkpoint: checkpoint ? object({ origin: checkpoint.origin, leaves: checkpoint.size, root: checkpoint.root.toString('base64') }) : null,
   }))
 }

@@ -76,6 +76,7 @@ function inclusion(leaves, i) {
 // A run and a bundle.
 
 const MODULE = Buffer.from('0061736d01000000', 'hex')
+const EMPTY = blake3(Buffer.from([0x80])) // the folder without entries
 
 function makeRun(runID, { end = true, module = MODULE } = {}) {
   const sandbox = object({ module: blake3(module), abi: 'starling:v1', cost_table: 1n, limits: object({
@@ -284,6 +285,10 @@ test('tampered runs whose hashes are right', () => {
   }
   check(forge(nothing))
   check(forge((e) => e[1].payload.set('of_the_future', 1n)))
+  const files = (e, ...paths) => {
+    e[1].payload.set('workspace', object({ root: EMPTY, mounts: paths.map((at) => object({ at, writable: true })) }))
+    e[3].payload.set('workspace', EMPTY)
+  }
   const cases = [
     [(e) => { e[2].prev = blake3(MODULE) }, /prev_hash is not the hash/],
     [(e) => { e[2].prev = null }, /prev_hash is null/],
@@ -296,6 +301,17 @@ test('tampered runs whose hashes are right', () => {
     [(e) => { e[1].payload.set('attempt', 1n << 32n) }, /attempt: has the wrong type/],
     [(e) => { e[1].payload.set('parent_id', '') }, /zero value/],
     [(e) => { e[3].payload.set('attempt', 2n) }, /is not open/],
+    [(e) => files(e, '/a', '/a/b'), /a mount at/],
+    [(e) => files(e, '/b', '/a'), /a mount at/],
+    [(e) => files(e, '/a', '/a'), /a mount at/],
+    [(e) => files(e, '/a/../b'), /a mount at/],
+    [(e) => files(e, '/'), /a mount at/],
+    [(e) => files(e, 'a'), /a mount at/],
+    [(e) => files(e), /0 mounts/],
+    [(e) => files(e, ...Array.from({ length: 65 }, (_, i) => `/${i + 10}`)), /65 mounts/],
+    [(e) => { files(e, '/a'); e[3].payload.delete('workspace') }, /workspace is missing/],
+    [(e) => { files(e, '/a'); e[1].payload.delete('workspace') }, /workspace is not of this call/],
+    [(e) => { files(e, '/a'); e[1].payload.get('workspace').set('root', Buffer.alloc(31)) }, /root: has the wrong type/],
     [(e) => e.splice(3, 1), /have no outcome/],
     [(e) => e.splice(2, 0, e[1]), /scheduled twice/],
     [(e) => e.shift(), /not RunStarted/],

@@ -17,9 +17,9 @@ const KINDS = [
   ['TurnStarted', 'turn_id:t prompt_hash:n input_tokens:s64 images?:u32'],
   ['ReasoningEmitted', 'turn_id:t content:t sensitive:o signature?:b redacted?:o'],
   ['AssistantMessageCompleted', 'turn_id:t text:t tool_uses?:[Use] stop_reason:t input_tokens:s64 output_tokens:s64 cache_read_tokens?:s64 cache_create_tokens?:s64 cost_usd:f raw_response_hash:n provider_request_id?:t outcome?:t'],
-  ['ToolCallScheduled', 'call_id:t turn_id:t tool:t args:v attempt:u32 idemp_key?:t parent_id?:t commitment?:b'],
-  ['ToolCallCompleted', 'call_id:t result:v duration_ms:s64 attempt:u32 fuel?:u64 peak_memory?:u64 log?:t'],
-  ['ToolCallFailed', 'call_id:t error:t error_type:t duration_ms:s64 attempt:u32 final?:o wait_ms?:s64 fuel?:u64 peak_memory?:u64 log?:t'],
+  ['ToolCallScheduled', 'call_id:t turn_id:t tool:t args:v attempt:u32 idemp_key?:t parent_id?:t commitment?:b workspace?:Workspace'],
+  ['ToolCallCompleted', 'call_id:t result:v duration_ms:s64 attempt:u32 fuel?:u64 peak_memory?:u64 log?:t workspace?:h'],
+  ['ToolCallFailed', 'call_id:t error:t error_type:t duration_ms:s64 attempt:u32 final?:o wait_ms?:s64 fuel?:u64 peak_memory?:u64 log?:t workspace?:h'],
   ['SideEffectRecorded', 'name:t value:v call_id?:t request?:b error?:EffectError fuel?:u64 duration_us?:s64'],
   ['BudgetExceeded', 'limit:t cap:f actual:f where:t turn_id?:t call_id?:t partial_text?:t partial_tokens?:s64'],
   ['ContextTruncated', ''],
@@ -38,6 +38,8 @@ const STRUCTS = {
   Request: 'tool_choice?:t stop_sequences?:[t] top_k?:s64 max_output_tokens?:s64',
   Caller: 'key_id?:t client?:t version?:t session?:t issuer?:t subject?:t actor?:t traceparent?:t delegation?:[h]',
   Use: 'call_id:t tool:t args:v malformed?:t',
+  Workspace: 'root:h mounts:[Mount]',
+  Mount: 'at:t writable?:o',
   EffectError: 'type:t message:t retry_after_ms?:s64',
   Encrypted: 'alg:t key:b data:b nonce:b merkle_root?:h',
 }
@@ -150,8 +152,9 @@ export class RunChecker {
   constructor() {
     this.events = 0n
     this.hashes = [] // of all events but the terminal one
-    this.attempts = new Set()
+    this.attempts = new Map() // to whether the attempt was given files
     this.turn = null
+    this.roots = [] // of files
     this.hidden = { turn: false, calls: 0 } // what is open in an encrypted run, by the kinds alone
   }
 
@@ -207,12 +210,20 @@ export class RunChecker {
         break
       case 'ToolCallScheduled':
         if (this.attempts.has(attempt)) refuse(`attempt ${p.attempt} of call ${quote(p.call_id)} is scheduled twice`)
-        this.attempts.add(attempt)
+        if (p.workspace) {
+          checkMounts(p.workspace.get('mounts'))
+          this.roots.push(p.workspace.get('root').toString('hex'))
+        }
+        this.attempts.set(attempt, p.workspace !== undefined)
         break
       case 'ToolCallCompleted':
-      case 'ToolCallFailed':
+      case 'ToolCallFailed': {
+        const left = this.attempts.get(attempt) && event.kind === 7
         if (!this.attempts.delete(attempt)) refuse(`attempt ${p.attempt} of call ${quote(p.call_id)} is not open`)
+        if (left !== (p.workspace !== undefined)) refuse(`workspace is ${left ? 'missing' : 'not of this call'}`)
+        if (left) this.roots.push(p.workspace.toString('hex'))
         break
+      }
       case 'RunResumed':
         this.turn = null
         this.attempts.clear()
@@ -261,9 +272,22 @@ export class RunChecker {
   finish() {
     return {
       runID: this.runID, events: this.events, status: this.status ?? 'open', first: this.first, last: this.last, encrypted: this.encrypted,
-      merkleRoot: this.root(), lastHash: this.lastHash, modules: this.modules,
+      merkleRoot: this.root(), lastHash: this.lastHash, modules: this.modules, roots: this.roots,
     }
   }
+}
+
+/** checkMounts checks the mounts of a workspace: section 6. */
+function checkMounts(mounts) {
+  if (mounts.length < 1 || mounts.length > 64) refuse(`a workspace with ${mounts.length} mounts`)
+  const paths = mounts.map((mount) => mount.get('at'))
+  paths.forEach((at, i) => {
+    const names = at.split('/')
+    if (Buffer.byteLength(at) > 4096 || at.includes('\0') || names.shift() !== '' || names.length === 0 || names.some((name) => ['', '.', '..'].includes(name))) refuse(`a mount at ${quote(at)}`)
+    for (const before of paths.slice(0, i)) {
+      if (Buffer.compare(Buffer.from(before), Buffer.from(at)) >= 0 || at.startsWith(before + '/')) refuse(`a mount at ${quote(at)} after ${quote(before)}`)
+    }
+  })
 }
 
 /** modulesOf returns the digests of the modules that a RunStarted names, ascending. */

@@ -5,7 +5,7 @@ import { createDecipheriv, hkdfSync } from 'node:crypto'
 import { existsSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { blake3 } from './blake3.mjs'
-import { checkBundle } from './bundle.mjs'
+import { checkBundle, folderOf } from './bundle.mjs'
 import { base64, hex, refuse, Refused, within } from './bytes.mjs'
 import { decode, encode } from './cbor.mjs'
 import { checkReceipt } from './receipt.mjs'
@@ -120,23 +120,6 @@ function receipt(line) {
   const policy = readPolicy(Buffer.from(line.policy))
   const { proof } = checkReceipt(base64(line.receipt), policy.logs)
   if (proof) checkPolicy(proof.checkpoint, policy)
-}
-
-/** folderOf reads the list of a folder: workspace.md, section 2. */
-function folderOf(bytes) {
-  const list = decode(bytes)
-  if (!Array.isArray(list) || list.length > 100_000) refuse('a folder is not a list of at most 100,000 entries')
-  return list.map((entry, i) => {
-    if (!Array.isArray(entry) || entry.length !== 4) refuse(`entry ${i} does not have four parts`)
-    const [name, kind, size, digest] = entry
-    if (typeof name !== 'string' || ['', '.', '..'].includes(name) || /[/\0]/.test(name) || Buffer.byteLength(name) > 255) refuse(`entry ${i} has no valid name`)
-    if (i > 0 && Buffer.compare(Buffer.from(list[i - 1][0]), Buffer.from(name)) >= 0) refuse(`entry ${i} is not in order`)
-    if (typeof kind !== 'bigint' || kind < 1n || kind > 3n) refuse(`entry ${i} has no valid kind`)
-    const [least, most] = { 1: [0n, 64n << 20n], 2: [0n, 0n], 3: [1n, 4096n] }[kind]
-    if (typeof size !== 'bigint' || size < least || size > most) refuse(`entry ${i} has no valid size`)
-    if (!Buffer.isBuffer(digest) || digest.length !== 32) refuse(`entry ${i} has no digest`)
-    return { name, kind: { 1: 'file', 2: 'folder', 3: 'link' }[kind], size: Number(size), digest: digest.toString('hex') }
-  })
 }
 
 const each = (step) => (lines) => lines.forEach((line, i) => within(`line ${i + 1}, ${line.name}`, () => step(line)))

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/work"
+	"github.com/starling-host/starling/internal/workspace"
 	"github.com/starling-host/starling/internal/zstd"
 )
 
@@ -36,6 +37,7 @@ func Check(ctx context.Context, r io.Reader) (Report, Heads, error) { return rea
 // visitor receives the content of an archive.
 type visitor interface {
 	module(wasm []byte) error
+	content(c eventlog.Content) error
 	event(e event.Event) error
 	// end comes after the events of a run.
 	end(last event.Event) error
@@ -43,9 +45,10 @@ type visitor interface {
 
 type nothing struct{}
 
-func (nothing) module([]byte) error     { return nil }
-func (nothing) event(event.Event) error { return nil }
-func (nothing) end(event.Event) error   { return nil }
+func (nothing) module([]byte) error            { return nil }
+func (nothing) content(eventlog.Content) error { return nil }
+func (nothing) event(event.Event) error        { return nil }
+func (nothing) end(event.Event) error          { return nil }
 
 // reader is the state of reading an archive.
 type reader struct {
@@ -56,6 +59,8 @@ type reader struct {
 	report  Report
 	ended   bool // the last line was read
 	modules map[canon.Hash]bool
+	sizes   map[canon.Hash]uint64 // of the files and folders
+	folders map[canon.Hash]bool
 	runs    Heads // of the runs that began; no hash yet for the one being read
 
 	check *eventlog.Checker // for the run being read, if any
@@ -64,7 +69,7 @@ type reader struct {
 
 // read passes checked content to the visitor. It returns an error of the visitor unchanged.
 func read(ctx context.Context, in io.Reader, to visitor) (Report, Heads, error) {
-	r := &reader{to: to, work: work.For(ctx, 0), hash: canon.NewHash(), modules: make(map[canon.Hash]bool), runs: Heads{}}
+	r := &reader{to: to, work: work.For(ctx, 0), hash: canon.NewHash(), modules: make(map[canon.Hash]bool), sizes: make(map[canon.Hash]uint64), folders: make(map[canon.Hash]bool), runs: Heads{}}
 	lines := bufio.NewReaderSize(in, 64<<10)
 	if head, _ := lines.Peek(4); zstd.Is(head) {
 		frames, err := zstd.NewReader(lines)
@@ -140,6 +145,8 @@ func (r *reader) line(text []byte) error {
 		return r.same(text, firstLine())
 	case l.Module != nil:
 		return r.module(text, l.Wasm)
+	case l.File != nil || l.Folder != nil:
+		return r.content(text, l.Bytes, l.Folder != nil)
 	case l.Envelope != nil:
 		return r.event(text)
 	}
@@ -174,6 +181,43 @@ func (r *reader) module(text, wasm []byte) error {
 	return r.to.module(wasm)
 }
 
+// content reads a file or a folder. What a folder lists stands before it, so what stands before an event is
+// whole.
+func (r *reader) content(text, content []byte, folder bool) error {
+	digest := canon.Sum(content)
+	if err := r.same(text, contentLine(digest, content, folder)); err != nil {
+		return err
+	}
+	_, known := r.sizes[digest]
+	if !folder && known || r.folders[digest] {
+		return r.wrong("the content %v is repeated", digest)
+	}
+	c := eventlog.Content{Bytes: content}
+	if folder {
+		entries, err := workspace.Decode(content)
+		if err != nil {
+			return r.wrong("%w", err)
+		}
+		for _, e := range entries {
+			size, there := r.sizes[e.Digest]
+			if isFolder := e.Kind == workspace.Folder; !there || isFolder && !r.folders[e.Digest] || !isFolder && size != e.Size {
+				return r.wrong("the folder %v lists the %s %.100q with %d bytes, %v, which is not before it", digest, e.Kind, e.Name, e.Size, e.Digest)
+			}
+			c.Uses = append(c.Uses, e.Digest)
+		}
+		if err := r.work.Spend(len(entries)); err != nil {
+			return err
+		}
+		r.folders[digest] = true
+	}
+	if err := r.work.Hold(128); err != nil {
+		return err
+	}
+	r.sizes[digest] = uint64(len(content))
+	r.report.Files++
+	return r.to.content(c)
+}
+
 func (r *reader) event(text []byte) error {
 	e, err := event.FromJSON(text)
 	if err != nil {
@@ -186,6 +230,20 @@ func (r *reader) event(text []byte) error {
 	}
 	if err := r.check.Add(e); err != nil {
 		return r.wrong("%w", err)
+	}
+	modules, roots, err := needs(e)
+	if err != nil {
+		return r.wrong("%w", err)
+	}
+	for _, digest := range modules {
+		if !r.modules[digest] {
+			return r.wrong("run %q names module %v, which is not before it", e.RunID, digest)
+		}
+	}
+	for _, root := range roots {
+		if !r.folders[root] {
+			return r.wrong("run %q names files with the root %v, which is not before it", e.RunID, root)
+		}
 	}
 	r.last = e
 	r.report.Events++
@@ -204,18 +262,6 @@ func (r *reader) beginRun(first event.Event) error {
 	}
 	r.runs[first.RunID] = canon.Hash{}
 	r.check = eventlog.NewChecker(eventlog.CheckOptions{Strict: true, AllowOpen: true})
-	if first.Kind != event.KindRunStarted {
-		return nil // which the check has words for
-	}
-	digests, err := modulesOf(first)
-	if err != nil {
-		return r.wrong("%w", err)
-	}
-	for _, digest := range digests {
-		if !r.modules[digest] {
-			return r.wrong("run %q names module %v, which is not before it", first.RunID, digest)
-		}
-	}
 	return nil
 }
 
@@ -252,7 +298,8 @@ const maxLine = 10*eventlog.MaxPayloadBytes + 1<<20
 // Report describes the content of an archive.
 type Report struct {
 	Runs, Events, Modules int
-	Encrypted             int // encrypted runs, whose keys and modules are not in the archive
+	Files                 int // contents of files and folders
+	Encrypted             int // encrypted runs, whose keys, modules and files are not in the archive
 	Known                 int // runs that [Import] found in the log with all events of the archive
 }
 
@@ -271,8 +318,21 @@ func moduleLine(digest canon.Hash, wasm []byte) []byte {
 	return append(base64.StdEncoding.AppendEncode(line, wasm), `"}`...)
 }
 
+func contentLine(digest canon.Hash, content []byte, folder bool) []byte {
+	kind := "file"
+	if folder {
+		kind = "folder"
+	}
+	line := fmt.Appendf(make([]byte, 0, 2*len(content)+100), `{"%s":"%v","bytes":"`, kind, digest)
+	return append(base64.StdEncoding.AppendEncode(line, content), `"}`...)
+}
+
 func lastLine(r Report, hash canon.Hash) []byte {
-	return fmt.Appendf(nil, `{"events":%d,"hash":"%v","modules":%d,"runs":%d}`, r.Events, hash, r.Modules, r.Runs)
+	files := ""
+	if r.Files > 0 {
+		files = fmt.Sprintf(`"files":%d,`, r.Files)
+	}
+	return fmt.Appendf(nil, `{"events":%d,%s"hash":"%v","modules":%d,"runs":%d}`, r.Events, files, hash, r.Modules, r.Runs)
 }
 
 // line is any line of an archive. Which one it is, its first key tells.
@@ -280,6 +340,9 @@ type line struct {
 	Archive  *string `json:"archive"`
 	Module   *string `json:"module"`
 	Wasm     []byte  `json:"wasm"`
+	File     *string `json:"file"`
+	Folder   *string `json:"folder"`
+	Bytes    []byte  `json:"bytes"`
 	Envelope *string `json:"envelope"`
 	Events   *int    `json:"events"`
 }
@@ -292,20 +355,18 @@ func (r *reader) parse(text []byte) (l line, err error) {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, fmt.Errorf("no line of an archive: %w", err)
 	}
-	if l.Archive == nil && l.Module == nil && l.Envelope == nil && l.Events == nil {
-		return l, errors.New("a line that is neither an event nor a module")
+	if l.Archive == nil && l.Module == nil && l.File == nil && l.Folder == nil && l.Envelope == nil && l.Events == nil {
+		return l, errors.New("a line that is neither an event nor a module nor a file")
 	}
 	return l, nil
 }
 
-// modulesOf returns the digests of the modules in the first event of a run. An encrypted run does
-// not show them.
-func modulesOf(first event.Event) (digests []canon.Hash, err error) {
-	digests, err = first.Modules()
-	if errors.Is(err, event.ErrEncrypted) {
-		return nil, nil
+// needs returns what an event names. An encrypted run does not show it.
+func needs(e event.Event) (modules, roots []canon.Hash, err error) {
+	if modules, roots, err = e.Needs(); errors.Is(err, event.ErrEncrypted) {
+		err = nil
 	}
-	return digests, err
+	return modules, roots, err
 }
 
 // Log is a log that runs can be archived from, or imported to.
@@ -315,7 +376,7 @@ type Log interface {
 	Import(ctx context.Context, ev event.Event) error // see [eventlog.Store]
 }
 
-// Write writes the runs that o selects, with the modules that they name: the runs
+// Write writes the runs that o selects, with the modules and files that they name: the runs
 // that pruning with the same options removes. DryRun has no meaning here. It stops
 // at an invalid run, or a run that lacks a module, with an error that names it;
 // the output so far is not a valid archive.
@@ -327,7 +388,7 @@ func Write(ctx context.Context, w io.Writer, log Log, o eventlog.PruneOptions) (
 	if err != nil {
 		return Report{}, err
 	}
-	out := &writer{log: log, out: bufio.NewWriterSize(w, 1<<20), hash: canon.NewHash(), modules: make(map[canon.Hash]bool)}
+	out := &writer{log: log, out: bufio.NewWriterSize(w, 1<<20), hash: canon.NewHash()}
 	out.line(firstLine())
 	for _, s := range o.Select(runs) {
 		if err := out.run(ctx, s); err != nil {
@@ -339,11 +400,11 @@ func Write(ctx context.Context, w io.Writer, log Log, o eventlog.PruneOptions) (
 }
 
 type writer struct {
-	log     Log
-	out     *bufio.Writer
-	hash    hash.Hash // of all output
-	modules map[canon.Hash]bool
-	report  Report
+	log    Log
+	out    *bufio.Writer
+	hash   hash.Hash // of all output
+	needs  eventlog.Needs
+	report Report
 }
 
 // line writes a line. An error stays in the writer until Flush.
@@ -359,8 +420,8 @@ func (w *writer) run(ctx context.Context, s eventlog.RunSummary) error {
 		if err == nil {
 			err = check.Add(e)
 		}
-		if err == nil && e.Seq == 1 {
-			err = w.modulesOf(ctx, e)
+		if err == nil {
+			err = w.needsOf(ctx, e)
 		}
 		if err == nil {
 			err = w.event(e)
@@ -391,23 +452,20 @@ func (w *writer) event(e event.Event) error {
 	return nil
 }
 
-// modulesOf writes the modules that a run names, unless they were written before.
-func (w *writer) modulesOf(ctx context.Context, first event.Event) error {
-	digests, err := modulesOf(first)
-	if err != nil {
-		return err
-	}
-	for _, digest := range digests {
-		if w.modules[digest] {
-			continue
+// needsOf writes the modules and files that an event names, unless they were written before.
+func (w *writer) needsOf(ctx context.Context, e event.Event) error {
+	err := w.needs.Of(ctx, e, w.log, func(n eventlog.Need) error {
+		if n.Module {
+			w.line(moduleLine(n.Digest, n.Bytes))
+			w.report.Modules++
+		} else {
+			w.line(contentLine(n.Digest, n.Bytes, n.Folder))
+			w.report.Files++
 		}
-		wasm, err := w.log.Module(ctx, digest)
-		if err != nil {
-			return fmt.Errorf("run %q: %w", first.RunID, err)
-		}
-		w.line(moduleLine(digest, wasm))
-		w.modules[digest] = true
-		w.report.Modules++
+		return nil
+	})
+	if errors.Is(err, event.ErrEncrypted) {
+		err = nil
 	}
-	return nil
+	return err
 }

@@ -3,6 +3,7 @@ package archive_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/memlog"
 	"github.com/starling-host/starling/eventlog/internal/sqlitelog"
 	"github.com/starling-host/starling/eventlog/logtest"
+	"github.com/starling-host/starling/internal/workspace"
 )
 
 // log is the interface that these tests need.
@@ -367,6 +369,106 @@ func (e endless) Read(p []byte) (int, error) {
 func TestACheckEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	if _, _, err := archive.Check(ctx, endless{cancel}); !errors.Is(err, errGaveUp) {
+		t.Error(err)
+	}
+}
+
+// withFiles returns a log with two runs that share files, and the lines of their archive.
+func withFiles(t testing.TB) (log, []string) {
+	t.Helper()
+	l := file(t)
+	given, from := logtest.Tree(map[string]string{"data/a": "a", "data/b": "b", "empty": ""})
+	left, to := logtest.Tree(map[string]string{"data/a": "a", "data/b": "b", "made": "by the call"})
+	if err := l.PutContents(t.Context(), "", append(given, left...)); err != nil {
+		t.Fatal(err)
+	}
+	store(t, l, logtest.WithFiles("first", from, to))
+	store(t, l, logtest.WithFiles("second", to, to))
+	text, _ := write(t, l, eventlog.PruneOptions{})
+	return l, strings.SplitAfter(text, "\n")
+}
+
+// TestFilesAreArchived imports the files with their users: a removal of what nothing uses leaves them, and a
+// removal of the runs takes them away.
+func TestFilesAreArchived(t *testing.T) {
+	_, lines := withFiles(t)
+	text := strings.Join(lines, "")
+	target := file(t)
+	for range 2 {
+		report, err := archive.Import(t.Context(), target, strings.NewReader(text))
+		if want := (archive.Report{Runs: 2, Events: 8, Files: 7}); err != nil || report.Files != want.Files || report.Events != want.Events {
+			t.Fatalf("%+v, %v", report, err)
+		}
+	}
+	db := target.(eventlog.Database)
+	if removed, err := db.RemoveUnusedModules(t.Context()); err != nil || removed.Modules != 0 {
+		t.Errorf("%+v are removed, %v", removed, err)
+	}
+	if again, _ := write(t, target, eventlog.PruneOptions{}); again != text {
+		t.Error(cmp.Diff(lines, strings.SplitAfter(again, "\n")))
+	}
+	if _, err := target.PruneRuns(t.Context(), eventlog.PruneOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if removed, err := db.RemoveUnusedModules(t.Context()); err != nil || removed.Modules != 7 {
+		t.Errorf("%+v are removed, %v", removed, err)
+	}
+}
+
+func TestFilesOfArchivesThatAreWrong(t *testing.T) {
+	_, lines := withFiles(t)
+	kinds := make([]string, len(lines))
+	for i, line := range lines[:len(lines)-1] {
+		kinds[i], _, _ = strings.Cut(line[2:], `"`)
+	}
+	want := []string{"archive", "envelope", "file", "file", "folder", "file", "folder", "envelope", "file", "folder", "envelope", "envelope",
+		"envelope", "envelope", "envelope", "envelope", "events", ""}
+	if diff := cmp.Diff(want, kinds); diff != "" {
+		t.Fatal(diff)
+	}
+	without := func(i int) string { return strings.Join(append(lines[:i:i], lines[i+1:]...), "") }
+	larger := func(text string) string { // the bytes of a file, and not what its folder lists
+		c := eventlog.Content{Bytes: []byte(text)}
+		return fmt.Sprintf("{\"file\":\"%v\",\"bytes\":\"%s\"}\n", canon.Sum(c.Bytes), base64.StdEncoding.EncodeToString(c.Bytes))
+	}
+	for what, tc := range map[string]struct{ text, want string }{
+		"a file less":                  {without(2), "line 4: the folder"},
+		"a folder less":                {without(4), "line 6: the folder"},
+		"a root less":                  {without(6), `line 7: run "first" names files with the root`},
+		"a file twice":                 {strings.Join(lines[:3], "") + lines[2], "line 4: the content"},
+		"a folder as a file":           {strings.Join(lines[:4], "") + strings.Replace(lines[4], "folder", "file", 1) + strings.Join(lines[5:], ""), "line 7: the folder"},
+		"a file as a folder":           {strings.Join(lines[:2], "") + strings.Replace(lines[2], "file", "folder", 1), "line 3: workspace: "},
+		"a file with another digest":   {strings.Join(lines[:2], "") + strings.Replace(lines[2], `"bytes":"`, `"bytes":"AAAA`, 1), "line 3: column"},
+		"a file in another spelling":   {strings.Join(lines[:2], "") + strings.Replace(lines[2], `,"bytes"`, `, "bytes"`, 1), "line 3: column"},
+		"a count that is wrong":        {strings.Replace(strings.Join(lines, ""), `"files":7`, `"files":8`, 1), "column"},
+		"files that no event uses":     {lines[0] + larger("unused"), "line 3: the last line of an archive is missing"},
+		"a file that has another size": {strings.Join(lines[:4], "") + folderOf(t, canon.Sum([]byte("a")), 2), "line 5: the folder"},
+	} {
+		if _, _, err := archive.Check(t.Context(), strings.NewReader(tc.text)); err == nil || !strings.Contains(err.Error(), tc.want) || len(err.Error()) > 400 {
+			t.Errorf("%s: %v, want %s", what, err, tc.want)
+		}
+	}
+}
+
+// folderOf is the line of a folder with one file of a size.
+func folderOf(t *testing.T, digest canon.Hash, size uint64) string {
+	list := workspace.Encode([]workspace.Entry{{Name: "a", Kind: workspace.File, Size: size, Digest: digest}})
+	return fmt.Sprintf("{\"folder\":\"%v\",\"bytes\":\"%s\"}\n", canon.Sum(list), base64.StdEncoding.EncodeToString(list))
+}
+
+// TestFilesThatAreMissingAreNotArchived names the file.
+func TestFilesThatAreMissingAreNotArchived(t *testing.T) {
+	l, _ := withFiles(t)
+	b := canon.Sum([]byte("b"))
+	err := l.(eventlog.Database).Transact(t.Context(), func(tx eventlog.Tx) error {
+		_, err := tx.Exec("DELETE FROM module WHERE digest = $1", b[:])
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = archive.Write(t.Context(), &bytes.Buffer{}, l, eventlog.PruneOptions{})
+	if !errors.Is(err, eventlog.ErrModuleNotFound) || !strings.Contains(err.Error(), `run "first": its file "/data/b"`) {
 		t.Error(err)
 	}
 }

@@ -17,6 +17,15 @@
 // an archive can be replayed without the database. The last line counts, and has the BLAKE3 of all
 // lines before it: an archive that was cut off has none. The whole may be compressed, with zstd.
 //
+// Files that a call was given or left stand before the event that names their root, also between the
+// events of a run, each once:
+//
+//	{"file":"51d0…","bytes":"aGVsbG8K"}
+//	{"folder":"a3f1…","bytes":"gYRqaGVsbG8u…"}
+//
+// The bytes of a folder are its list (spec/workspace.md), and everything that it lists stands before it.
+// The last line then has their number, as "files".
+//
 // # What is checked
 //
 // Each line has one spelling, so a reader rebuilds every line from what it parsed and compares the

@@ -48,13 +48,16 @@ type importer struct {
 	log   Log
 	have  map[string]eventlog.RunSummary // runs that the log has, or has the beginning of
 	fresh []string                       // runs that were appended to
+	files []eventlog.Content             // not in the log yet
+	bytes int                            // of files
 	known int                            // runs that were not
 }
 
 // compare is the first of the two times that an archive is read.
 type compare importer
 
-func (c *compare) module([]byte) error { return nil }
+func (c *compare) module([]byte) error            { return nil }
+func (c *compare) content(eventlog.Content) error { return nil }
 
 func (c *compare) event(e event.Event) error {
 	if chooser, ok := c.log.(Chooser); ok && e.Seq == 1 {
@@ -106,7 +109,26 @@ func (i *importer) module(wasm []byte) error {
 	return err
 }
 
+// content gathers contents: many small ones are stored in one transaction.
+func (i *importer) content(c eventlog.Content) error {
+	const most = 1 << 20
+	i.files = append(i.files, c)
+	if i.bytes += len(c.Bytes); i.bytes < most && len(i.files) < 1000 {
+		return nil
+	}
+	return i.storeFiles()
+}
+
+func (i *importer) storeFiles() error {
+	err := i.log.PutContents(i.ctx, "", i.files)
+	i.files, i.bytes = nil, 0
+	return err
+}
+
 func (i *importer) event(e event.Event) error {
+	if err := i.storeFiles(); err != nil {
+		return err
+	}
 	if e.Seq <= i.have[e.RunID].LastSeq {
 		return nil
 	}

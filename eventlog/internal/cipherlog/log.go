@@ -77,17 +77,30 @@ func (l *Log) Append(ctx context.Context, runID string, ev event.Event) error {
 	return nil
 }
 
-// append appends an event as it is encrypted. The log below cannot read which modules a first
-// event names, so that event is appended together with them.
+// append appends an event as it is encrypted. The log below cannot read what the event names. So a first
+// event is appended together with its modules, and the root of files that a later one names becomes the
+// run's before: the run is there by then, and its rows are removed with it.
 func (l *Log) append(ctx context.Context, runID string, ev, encrypted event.Event) error {
-	if db, ok := l.inner.(eventlog.Transactor); ok && ev.Seq == 1 {
-		if modules, err := ev.Modules(); err == nil && len(modules) > 0 {
-			return db.Transact(ctx, func(tx eventlog.Tx) error {
-				if err := eventlog.UseModules(tx, runID, modules...); err != nil {
-					return err
-				}
-				return tx.Append(runID, encrypted)
-			})
+	modules, roots, err := ev.Needs()
+	db, ok := l.inner.(eventlog.Transactor)
+	if w, wraps := l.inner.(interface{ Unwrap() eventlog.EventLog }); wraps && !ok && len(roots) > 0 { // of one writer
+		db, ok = w.Unwrap().(eventlog.Transactor)
+	}
+	if ok && err == nil && len(modules)+len(roots) > 0 {
+		if ev.Seq > 1 {
+			err = l.inner.Sync(ctx, runID)
+		}
+		if err != nil {
+			return err
+		}
+		err := db.Transact(ctx, func(tx eventlog.Tx) error {
+			if err := eventlog.UseModules(tx, runID, append(modules, roots...)...); err != nil || ev.Seq > 1 {
+				return err
+			}
+			return tx.Append(runID, encrypted)
+		})
+		if err != nil || ev.Seq == 1 {
+			return err
 		}
 	}
 	return l.inner.Append(ctx, runID, encrypted)

@@ -180,3 +180,53 @@ func TestFencedWriters(t *testing.T) {
 		}
 	}
 }
+
+// TestFilesOfEncryptedRunsAreKept: the log below cannot read which files an event names, and keeps them as long
+// as the run, also for the writer of one epoch.
+func TestFilesOfEncryptedRunsAreKept(t *testing.T) {
+	t.Parallel()
+	inner := onDisk(t)
+	contents, root := logtest.Tree(map[string]string{"a/b": "b", "c": "c"})
+	put := func() {
+		t.Helper()
+		if err := inner.PutContents(t.Context(), "", contents); err != nil {
+			t.Fatal(err)
+		}
+	}
+	remove := func(want int) {
+		t.Helper()
+		if removed, err := inner.RemoveUnusedModules(t.Context()); err != nil || removed.Modules != want {
+			t.Errorf("%+v are removed, want %d, %v", removed, want, err)
+		}
+	}
+	for _, fenced := range []bool{false, true} {
+		put()
+		run, below := logtest.WithFiles("acme/r", root, root), eventlog.EventLog(inner)
+		keep(t, view(t, inner, 1, "acme"), run[:1])
+		if fenced {
+			err := inner.Transact(t.Context(), func(tx eventlog.Tx) error {
+				epoch, err := tx.Fence("acme/r")
+				below = inner.Fenced("acme/r", epoch)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		writer := view(t, below, 1, "acme")
+		keep(t, writer, run[1:2])
+		remove(0)
+		keep(t, writer, run[2:])
+		remove(0)
+		if _, err := inner.PruneRuns(t.Context(), eventlog.PruneOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		remove(len(contents))
+	}
+	run := logtest.WithFiles("acme/late", root, root)
+	log := view(t, inner, 1, "acme")
+	keep(t, log, run[:1])
+	if err := log.Append(t.Context(), "acme/late", run[1]); !errors.Is(err, eventlog.ErrModuleNotFound) {
+		t.Errorf("an event that names files that are gone: %v", err)
+	}
+}

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
-	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -196,88 +194,6 @@ func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool,
 		x.found.Delete(digest)
 	}
 	return found, err
-}
-
-// Uses returns the modules that a new run uses, given its first event: those that the event names
-// and that the log had when this process asked last. The writer refuses the run if one of them has
-// been removed since. If the event is encrypted or from a newer program, the log cannot read its
-// modules, and the result is empty.
-func (x *Backend) Uses(ctx context.Context, first event.Event) (uses []canon.Hash, err error) {
-	named, err := first.Modules()
-	if err != nil {
-		return nil, nil
-	}
-	for _, digest := range named {
-		_, found := x.found.Load(digest)
-		if !found {
-			if found, err = x.hasModule(ctx, digest); err != nil {
-				return nil, err
-			}
-		}
-		if found && !slices.Contains(uses, digest) {
-			uses = append(uses, digest)
-		}
-	}
-	return uses, nil
-}
-
-// RemoveUnusedModules implements [eventlog.Database]. Each module has a transaction of its own.
-func (l *Log) RemoveUnusedModules(ctx context.Context, digests ...canon.Hash) (removed eventlog.ModuleCount, err error) {
-	x := l.x
-	if may, err := x.MayRemoveModules(ctx); err != nil || !may {
-		return removed, err
-	}
-	unused := "SELECT digest, size FROM module WHERE NOT EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = module.digest)"
-	remove := []string{"DELETE FROM module WHERE digest = $1 AND NOT EXISTS (SELECT 1 FROM module_use AS u WHERE u.digest = $1)"}
-	if x.Pieces { // also of modules that were not stored to the end
-		const none = " FROM module_piece WHERE NOT EXISTS (SELECT 1 FROM module AS m WHERE m.digest = module_piece.digest)"
-		unused += " UNION ALL SELECT DISTINCT digest, 0" + none
-		remove = append(remove, "DELETE"+none+" AND digest = $1")
-	}
-	type module struct {
-		digest []byte
-		size   int64
-	}
-	var list []module
-	err = x.Read(ctx, func(q eventlog.Querier) (err error) {
-		list, err = eventlog.QueryAll(q, unused, nil, func(r eventlog.Row) (m module, err error) {
-			err = r.Scan(&m.digest, &m.size)
-			return m, err
-		})
-		return err
-	})
-	for _, m := range list {
-		if err != nil {
-			break
-		}
-		if len(digests) > 0 && !slices.ContainsFunc(digests, func(d canon.Hash) bool { return bytes.Equal(d[:], m.digest) }) {
-			continue
-		}
-		changed := int64(0)
-		err = l.self.Transact(ctx, func(tx eventlog.Tx) error {
-			for i, sql := range remove {
-				n, err := tx.Exec(sql, m.digest)
-				if err != nil {
-					return err
-				}
-				if i == 0 {
-					changed = n
-				}
-			}
-			return nil
-		})
-		switch {
-		case errors.Is(err, eventlog.ErrConflict): // a run that uses it has begun meanwhile
-			err = nil
-		case err == nil && changed > 0:
-			removed.Modules++
-			removed.Bytes += m.size
-		}
-	}
-	if err != nil {
-		err = x.failed("remove unused modules", err)
-	}
-	return removed, err
 }
 
 // Module implements [eventlog.ModuleStore]. The pieces of a module never change once its

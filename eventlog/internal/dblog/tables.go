@@ -70,8 +70,11 @@ const PieceBytes = 256 << 10
 // smaller, or else the bytes themselves, as in all rows of earlier commits. Pieces are packed one
 // by one: a piece of another version of the compressor still unpacks to the same bytes.
 func Pack(b []byte) []byte {
-	if frame := zstd.Compress(b); len(frame) < len(b) || zstd.Is(b) {
+	switch frame := zstd.Compress(b); {
+	case len(frame) < len(b) || zstd.Is(b):
 		return frame
+	case b == nil:
+		return []byte{} // nil would be NULL
 	}
 	return b
 }

@@ -198,6 +198,21 @@ func (l *Log) PutModule(_ context.Context, wasm []byte) (canon.Hash, error) {
 	return digest, nil
 }
 
+// PutContents implements [eventlog.ModuleStore]. This log removes none, so it keeps no users.
+func (l *Log) PutContents(ctx context.Context, _ string, contents []eventlog.Content) error {
+	for _, c := range contents {
+		for _, digest := range c.Uses {
+			if found, err := l.HasModule(ctx, digest); err != nil || !found {
+				return cmp.Or(err, fmt.Errorf("memlog: store files: %w: %v", eventlog.ErrModuleNotFound, digest))
+			}
+		}
+		if _, err := l.PutModule(ctx, c.Bytes); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Module implements [eventlog.ModuleStore].
 func (l *Log) Module(_ context.Context, digest canon.Hash) ([]byte, error) {
 	l.mu.RLock()

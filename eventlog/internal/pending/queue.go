@@ -39,7 +39,7 @@ type Item[W any] struct {
 	Row   int64 // of the Place where the run was found
 	Event event.Event
 	After eventlog.RunSummary // of the run, with this event
-	Uses  []canon.Hash        // modules of a run that begins
+	Uses  []canon.Hash        // modules and roots of files that the event names
 	Task  Task                // nil for an event
 }
 

@@ -43,8 +43,8 @@ type Backend[W any] struct {
 
 	// Find looks up the position of a run.
 	Find func(ctx context.Context, runID string) (Position, error)
-	// Uses returns the modules that a run uses which begins with an event.
-	Uses func(ctx context.Context, first event.Event) ([]canon.Hash, error)
+	// Uses returns the modules and roots of files that a run uses because of an event.
+	Uses func(ctx context.Context, ev event.Event) ([]canon.Hash, error)
 	// Refuse returns the reason why a log that is neither closed nor stopped takes no
 	// events, or nil. It is called with the lock of Runs held.
 	Refuse func() error
@@ -451,11 +451,9 @@ func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error
 		return err
 	}
 	it := Item[W]{Run: r, Row: r.row, Event: ev, After: next.Run()}
-	if ev.Seq == 1 {
-		var err error
-		if it.Uses, err = s.backend.Uses(ctx, ev); err != nil {
-			return err
-		}
+	var err error
+	if it.Uses, err = s.backend.Uses(ctx, ev); err != nil {
+		return err
 	}
 	if err := s.Put(ctx, it); err != nil {
 		return err
@@ -560,9 +558,9 @@ func Continued(runID string) error {
 	return fmt.Errorf("%w: run %q: concurrent append: another process continued the run", eventlog.ErrInvalidAppend, runID)
 }
 
-// ModuleLost is the error of a run that begins after a module of it was removed.
+// ModuleLost is the error of a run with an event that names a module, or files, after their removal.
 func ModuleLost(runID string) error {
-	return fmt.Errorf("%w: run %q: %w: it was removed before the run began", eventlog.ErrInvalidAppend, runID, eventlog.ErrModuleNotFound)
+	return fmt.Errorf("%w: run %q: %w: what the event names was removed before it", eventlog.ErrInvalidAppend, runID, eventlog.ErrModuleNotFound)
 }
 
 // Epochs is a log that is written in epochs, as [Runs] is.
@@ -600,6 +598,9 @@ func (w *fenced) Sync(ctx context.Context, runID string) error {
 	}
 	return w.epochs.Sync(ctx, runID, w.epoch)
 }
+
+// Unwrap returns the log of all runs.
+func (w *fenced) Unwrap() eventlog.EventLog { return w.EventLog }
 
 // Close implements [eventlog.EventLog]. The log stays open.
 func (w *fenced) Close() error { return nil }

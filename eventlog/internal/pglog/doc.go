@@ -6,7 +6,7 @@
 // Starling runtime gave them. The hashed envelope is not stored but rebuilt from the columns:
 // every column is covered by the hash. The table run has a row for each run: its entry in a
 // listing, its head, and the epoch of its latest writer. Where another program has appended
-// events, the events decide; see list.go. The table module holds modules by digest. The table
+// events, the events decide; see list.go. The table module holds modules, and the contents of files, by digest. The table
 // table_set has the version of the log's own layout and of each set of tables of the host
 // ([Log.CreateTables]). [Options] and [Log.Grant] describe who creates the tables, and which
 // rights a role needs.

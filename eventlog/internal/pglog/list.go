@@ -149,7 +149,7 @@ const removeEventsSQL = `, events AS (
 
 // removeSQL removes the rows of the runs in doomed, and counts the runs that it has removed itself.
 const removeSQL = `, unused AS (
-	DELETE FROM module_use USING doomed WHERE module_use.used_by = doomed.run_id
+	DELETE FROM module_use USING doomed WHERE module_use.used_by = doomed.run_id` + dblog.NoFolder + `
 ), gone AS (
 	DELETE FROM run USING doomed WHERE run.run_id = doomed.run_id RETURNING run.last_seq
 )

@@ -48,7 +48,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 	l.runs = pending.New(pending.Backend[none]{
 		Name: "pglog", Sink: "server",
 		Find: l.findRun, Refuse: l.refuse, Restart: l.restart,
-		Uses: func(ctx context.Context, first event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, first) },
+		Uses: func(ctx context.Context, ev event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, ev) },
 	})
 	l.index = &dblog.Backend{
 		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Counts: l.counts, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,

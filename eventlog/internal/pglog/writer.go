@@ -418,7 +418,7 @@ type columns struct {
 	uses   []rowUse
 }
 
-// rowUse is a module of a run that begins.
+// rowUse is a module, or the root of files, that an event of a run names.
 type rowUse struct {
 	runID  string
 	digest canon.Hash
@@ -467,8 +467,8 @@ func numbers() *strings.Replacer {
 // insertSQL writes a batch. It moves the row of each run from where the batch expects it,
 // under the batch's epoch, to where the batch leaves it, and stores the events only of the
 // runs whose rows it could move. Its result is the places of the other runs, the first of
-// which is 0. $10 is whether runs begin. $11 and $12 are the modules of runs that begin
-// and the ids of these runs; if one of the modules is no longer there, the statement fails.
+// which is 0. $10 is whether runs begin. $11 and $12 are the modules and roots of files that
+// events name and the ids of their runs; if one of them is no longer there, the statement fails.
 //
 // Two such statements that meet at a run wait for each other at its row: the second one
 // sees the first one's change. For $9 see lockGates. IS TRUE keeps the planner, which

@@ -10,9 +10,9 @@
 //
 // The table run is an index over the events: each run's entry in a listing and its head,
 // written in the same transaction as the events. Where another program has appended events,
-// the events decide; see list.go. The table module holds modules by digest. A large module
-// has its bytes in module_piece, written in several transactions. Modules and pieces are zstd
-// frames; see dblog.Pack.
+// the events decide; see list.go. The table module holds modules, and the contents of
+// files, by digest. A large module has its bytes in module_piece, written in several transactions. Modules and
+// pieces are zstd frames; see dblog.Pack.
 //
 // # The life of an event
 //

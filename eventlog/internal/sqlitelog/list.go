@@ -166,7 +166,7 @@ func (l *Log) PruneRuns(ctx context.Context, o eventlog.PruneOptions) (eventlog.
 				err = w.conn.exec(ctx, doomed+" "+mark, marking...)
 			}
 			if err == nil {
-				err = w.conn.exec(ctx, doomed+" DELETE FROM module_use WHERE used_by IN (SELECT run_id FROM doomed)", args...)
+				err = w.conn.exec(ctx, doomed+" DELETE FROM module_use WHERE used_by IN (SELECT run_id FROM doomed)"+dblog.NoFolder, args...)
 			}
 			for _, table := range []string{"eventlog_events", "run_fence", "run"} { // run last, because it names the runs
 				if err == nil {

@@ -48,7 +48,7 @@ func newLog(path string, o Options) *Log {
 	l.runs = pending.New(pending.Backend[row]{
 		Name: "sqlitelog", Sink: "disk",
 		Find: l.find, Refuse: l.refuse, Restart: l.restart,
-		Uses: func(ctx context.Context, first event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, first) },
+		Uses: func(ctx context.Context, ev event.Event) ([]canon.Hash, error) { return l.index.Uses(ctx, ev) },
 	})
 	l.index = &dblog.Backend{
 		SQL: dialect, Runs: l.runs, Indexed: l.indexed, Counts: l.counts, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
@@ -159,7 +159,7 @@ type row struct {
 	first uint64              // number of the run's first event that is not in its row yet
 	after eventlog.RunSummary // after the current transaction
 	bytes int                 // of the payloads that are not in its row yet
-	uses  []canon.Hash        // modules of a run that begins
+	uses  []canon.Hash        // modules and roots of files that are not the run's yet
 }
 
 // find looks up the position of a run in the file.

@@ -254,7 +254,7 @@ func (w *writer) applyItem(it item, bad conflicts) error {
 		return nil
 	}
 	if r.Writer.first == 0 {
-		r.Writer.first, r.Writer.bytes = it.Event.Seq, 0
+		r.Writer.first, r.Writer.bytes, r.Writer.uses = it.Event.Seq, 0, nil
 		w.touched = append(w.touched, r)
 	}
 	if it.Row != 0 {
@@ -262,9 +262,7 @@ func (w *writer) applyItem(it item, bad conflicts) error {
 	}
 	r.Writer.after = it.After
 	r.Writer.bytes += len(it.Event.Payload)
-	if it.Uses != nil {
-		r.Writer.uses = it.Uses
-	}
+	r.Writer.uses = append(r.Writer.uses, it.Uses...)
 	err := w.storeEvent(it.Event)
 	if isConflict(err) {
 		err = w.conflictReason(r.ID, r.Epoch)
@@ -340,14 +338,14 @@ func (w *writer) storeRun(r *run) (err error) {
 	at := &r.Writer
 	if at.first == 1 {
 		at.no, err = w.createRow(at.after, at.bytes, r.Epoch)
-		if err == nil {
-			err = eventlog.UseModules(querier{context.Background(), w.conn}, r.ID, at.uses...)
-		}
-		if errors.Is(err, eventlog.ErrModuleNotFound) {
-			err = pending.ModuleLost(r.ID)
-		}
 	} else {
 		err = w.updateRow(at.no, at.first-1, at.after, at.bytes, r.Epoch)
+	}
+	if err == nil {
+		err = eventlog.UseModules(querier{context.Background(), w.conn}, r.ID, at.uses...)
+	}
+	if errors.Is(err, eventlog.ErrModuleNotFound) {
+		err = pending.ModuleLost(r.ID)
 	}
 	return lost(r, err)
 }
