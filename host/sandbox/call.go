@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/internal/workspace"
 )
 
 // Call describes a call and how it ends.
@@ -23,6 +24,9 @@ type Call struct {
 	// spec/abi.md for a starling:v1 tool, the tool's own input for a WASI
 	// command.
 	Input []byte
+
+	// Files, unless it is nil, are the files of the call. Start-up and descriptions have none.
+	Files *Files
 
 	// Probe, unless it is nil, is called once before anything runs, with a
 	// function that reads the meter. Imports may call that function while they
@@ -59,6 +63,13 @@ type Result struct {
 
 	// Meter is the consumption of the call, also when it failed.
 	Meter Meter
+
+	// Left is the root of the tree that a successful call with files leaves. A call that failed
+	// leaves nothing. Contents are those that the tree has and that of Files.Root, as far as the
+	// call has read it, had not: each before the folder that lists it, and none twice, although
+	// a file can have the bytes of a folder.
+	Left     Digest
+	Contents []workspace.Content
 }
 
 // Call makes one call, in a sandbox that equals that of every other call.
@@ -124,10 +135,16 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 	s.allow(m.limits.Fuel)
 	s.watch = m.engine.watched(c.Tool)
 	defer s.watch.end(s)
+	if c.Files != nil {
+		s.attach(c.Files)
+	}
 	if m.abi == abi.Command {
 		r.Output, err = s.runCommand(c.Input)
 	} else {
 		r.Output, err = s.execute(c.Input)
+	}
+	if err == nil && c.Files != nil {
+		err = s.leave(&r)
 	}
 	r.Meter = s.meter()
 	return r, err

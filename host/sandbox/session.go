@@ -48,6 +48,7 @@ type session struct {
 	stdout []byte // of a command; nil for a tool, whose fd 1 is a log
 	rules  uint32 // of the call, see Call.Rules
 	log    capture
+	files  *filesystem // nil without files
 
 	watch *watch // nil without observers
 	fault any    // a panic of Imports that was not an error

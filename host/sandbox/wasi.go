@@ -13,21 +13,35 @@ import (
 type errno uint16
 
 const (
-	success errno = 0
-	eBadf   errno = 8
-	eFault  errno = 21
-	eInval  errno = 28
-	eNoent  errno = 44
-	eNosys  errno = 52
-	eNotsoc errno = 57
-	eNotsup errno = 58
-	eSpipe  errno = 70
+	success      errno = 0
+	eBadf        errno = 8
+	eBusy        errno = 10
+	eExist       errno = 20
+	eFault       errno = 21
+	eFbig        errno = 22
+	eIlseq       errno = 25
+	eInval       errno = 28
+	eIsdir       errno = 31
+	eLoop        errno = 32
+	eMfile       errno = 33
+	eNametoolong errno = 37
+	eNoent       errno = 44
+	eNospc       errno = 51
+	eNosys       errno = 52
+	eNotdir      errno = 54
+	eNotempty    errno = 55
+	eNotsoc      errno = 57
+	eNotsup      errno = 58
+	ePerm        errno = 63
+	eRofs        errno = 69
+	eSpipe       errno = 70
+	eXdev        errno = 75
 )
 
 // wasiFuncs are the 46 functions of WASI preview 1, as functions of the call.
 // There are only a clock that moves when it is read, randomness expanded from
-// one recorded seed, and three standard streams. The table of spec/abi.md,
-// section 8, is in the same order.
+// one recorded seed, three standard streams, and the files that a call is given
+// (see Files). The table of spec/abi.md, section 8, is in the same order.
 var wasiFuncs = []hostFunc{
 	wasi("args_get", (*session).argsGet),
 	wasi("args_sizes_get", (*session).argsSizesGet),
@@ -35,37 +49,37 @@ var wasiFuncs = []hostFunc{
 	wasi("clock_time_get", (*session).clockTimeGet),
 	wasi("environ_get", (*session).environGet),
 	wasi("environ_sizes_get", (*session).environSizesGet),
-	wasi("fd_advise", onStream(eNotsup)),
-	wasi("fd_allocate", onStream(eNotsup)),
-	wasi("fd_close", onStream(success)),
-	wasi("fd_datasync", onStream(eNotsup)),
-	wasi("fd_fdstat_get", (*session).fdFdstatGet),
-	wasi("fd_fdstat_set_flags", onStream(success)),
-	wasi("fd_fdstat_set_rights", onStream(eNotsup)),
-	wasi("fd_filestat_get", (*session).fdFilestatGet),
-	wasi("fd_filestat_set_size", onStream(eNotsup)),
-	wasi("fd_filestat_set_times", onStream(eNotsup)),
-	wasi("fd_pread", onStream(eSpipe)),
-	wasi("fd_prestat_get", always(eBadf)), // any other answer ends Go's and wasi-libc's start-up
-	wasi("fd_prestat_dir_name", always(eBadf)),
-	wasi("fd_pwrite", onStream(eSpipe)),
-	wasi("fd_read", (*session).fdRead),
-	wasi("fd_readdir", onStream(eNotsup)),
-	wasi("fd_renumber", onStream(eNotsup)),
-	wasi("fd_seek", onStream(eSpipe)),
-	wasi("fd_sync", onStream(eNotsup)),
-	wasi("fd_tell", onStream(eSpipe)),
-	wasi("fd_write", (*session).fdWrite),
-	wasi("path_create_directory", always(eNoent)),
-	wasi("path_filestat_get", always(eNoent)),
-	wasi("path_filestat_set_times", always(eNoent)),
-	wasi("path_link", always(eNoent)),
-	wasi("path_open", always(eNoent)),
-	wasi("path_readlink", always(eNoent)),
-	wasi("path_remove_directory", always(eNoent)),
-	wasi("path_rename", always(eNoent)),
-	wasi("path_symlink", always(eNoent)),
-	wasi("path_unlink_file", always(eNoent)),
+	wasi("fd_advise", onFile(onStream(eNotsup), (*filesystem).advise)),
+	wasi("fd_allocate", onFile(onStream(eNotsup), (*filesystem).allocate)),
+	wasi("fd_close", onFile(onStream(success), (*filesystem).close)),
+	wasi("fd_datasync", onFile(onStream(eNotsup), (*filesystem).sync)),
+	wasi("fd_fdstat_get", onFile((*session).fdFdstatGet, (*filesystem).fdstat)),
+	wasi("fd_fdstat_set_flags", onFile(onStream(success), (*filesystem).setFlags)),
+	wasi("fd_fdstat_set_rights", onFile(onStream(eNotsup), func(*filesystem, *descriptor, args) errno { return eNotsup })),
+	wasi("fd_filestat_get", onFile((*session).fdFilestatGet, (*filesystem).filestat)),
+	wasi("fd_filestat_set_size", onFile(onStream(eNotsup), (*filesystem).setSize)),
+	wasi("fd_filestat_set_times", onFile(onStream(eNotsup), (*filesystem).setTimes)),
+	wasi("fd_pread", onFile(onStream(eSpipe), (*filesystem).pread)),
+	wasi("fd_prestat_get", (*session).fdPrestatGet),
+	wasi("fd_prestat_dir_name", (*session).fdPrestatDirName),
+	wasi("fd_pwrite", onFile(onStream(eSpipe), (*filesystem).pwrite)),
+	wasi("fd_read", onFile((*session).fdRead, (*filesystem).read)),
+	wasi("fd_readdir", onFile(onStream(eNotsup), (*filesystem).readdir)),
+	wasi("fd_renumber", onFile(onStream(eNotsup), (*filesystem).renumber)),
+	wasi("fd_seek", onFile(onStream(eSpipe), (*filesystem).seek)),
+	wasi("fd_sync", onFile(onStream(eNotsup), (*filesystem).sync)),
+	wasi("fd_tell", onFile(onStream(eSpipe), (*filesystem).tell)),
+	wasi("fd_write", onFile((*session).fdWrite, (*filesystem).write)),
+	wasi("path_create_directory", onPath(0, (*filesystem).createFolder)),
+	wasi("path_filestat_get", onPath(0, (*filesystem).pathFilestat)),
+	wasi("path_filestat_set_times", onPath(0, (*filesystem).pathSetTimes)),
+	wasi("path_link", onPath(0, (*filesystem).link)),
+	wasi("path_open", onPath(0, (*filesystem).pathOpen)),
+	wasi("path_readlink", onPath(0, (*filesystem).readlink)),
+	wasi("path_remove_directory", onPath(0, (*filesystem).removeFolder)),
+	wasi("path_rename", onPath(0, (*filesystem).rename)),
+	wasi("path_symlink", onPath(2, (*filesystem).symlink)),
+	wasi("path_unlink_file", onPath(0, (*filesystem).unlink)),
 	wasi("poll_oneoff", (*session).pollOneoff),
 	wasi("proc_exit", func(_ *session, a args) errno { panic(&exit{a.u32(0)}) }),
 	wasi("proc_raise", always(eNosys)),
@@ -365,6 +379,8 @@ func (s *session) occur(sub subscription) occurrence {
 	switch {
 	case sub.invalid():
 		o.err = eInval
+	case sub.kind != eventClock && s.files.descriptor(sub.id) != nil:
+		o.nbytes = writeRoom // of a file, which is always ready
 	case sub.kind == eventFdRead && sub.id == stdin:
 		if o.nbytes = uint64(len(s.stdin)); o.nbytes == 0 {
 			o.flags = hangup

@@ -36,18 +36,19 @@ func (m *Module) Call(ctx context.Context, c sandbox.Call, imports sandbox.Impor
 	if err := h.place(); err != nil {
 		return sandbox.Result{}, err
 	}
-	var output []byte
 	if c.Begin != nil {
 		err = c.Begin()
 	}
+	var result sandbox.Result
 	if err == nil {
-		output, err = h.run()
+		result, err = h.run()
 	}
 	m.giveBack(h.process)
 	if h.fault != nil {
 		panic(h.fault)
 	}
-	return sandbox.Result{Output: output, Meter: h.meter}, err
+	result.Meter = h.meter
+	return result, err
 }
 
 // call is the host's side of one call. What comes from the process is hostile:
@@ -63,6 +64,7 @@ type call struct {
 	meter                sandbox.Meter // as of the last reading
 	effects, effectBytes uint64
 	seen                 seen // by the observers
+	files                files
 
 	deadline time.Time       // zero for no deadline
 	limited  context.Context // the context of exchanges; created when first needed
@@ -118,8 +120,13 @@ func unscheduled(ctx context.Context, err error) error {
 
 // run sends the call and serves it until it has ended. The process does not know
 // deadlines: it gets a message when the time is over.
-func (h *call) run() ([]byte, error) {
+func (h *call) run() (answer sandbox.Result, err error) {
 	p := h.process
+	if h.Files != nil {
+		h.files = newFiles(h.Files.Root)
+		p.frames.limit += maxContent
+		defer func() { p.frames.limit -= maxContent }()
+	}
 	p.run.Store(tool.GetRunID(h.ctx))
 	p.calls++
 	number, w := p.calls, p.watch
@@ -129,17 +136,23 @@ func (h *call) run() ([]byte, error) {
 	w.begin(number, h)
 	defer w.end()
 	if err := p.say(kindCall, func(b []byte) []byte { return request{number, h.Call}.append(b) }); err != nil {
-		return nil, h.died()
+		return answer, h.died()
 	}
 	defer context.AfterFunc(h.ctx, func() { w.cancel(number) })() // not before the call itself is sent
 	r, err := h.serve()
 	if h.cancel != nil {
 		h.cancel()
 	}
-	if err != nil {
-		return nil, h.died()
+	if err == nil && r.err == nil {
+		answer.Output, answer.Contents = r.output, h.files.contents
+		answer.Left, err = h.tree(r.left)
+	} else if err == nil && len(h.files.contents) > 0 {
+		err = errProtocol
 	}
-	return r.output, h.outcome(r.err)
+	if err != nil {
+		return sandbox.Result{}, h.died()
+	}
+	return answer, h.outcome(r.err)
 }
 
 // serve answers the guest's imports until it has ended.
@@ -154,6 +167,10 @@ func (h *call) serve() (result, error) {
 			err = h.effect(body)
 		case kindObserved:
 			err = h.observed(body)
+		case kindContent:
+			err = h.content(body)
+		case kindLeft:
+			err = h.leaves(body)
 		case kindResult:
 			return h.finish(body)
 		default:
@@ -239,7 +256,7 @@ func (h *call) effect(body []byte) error {
 		return errProtocol
 	}
 	h.meter = e.meter
-	h.process.watch.pause()
+	h.process.watch.pause(1)
 	k, answer := h.perform(e)
 	h.process.watch.resume()
 	if h.fault != nil {

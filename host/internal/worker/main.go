@@ -216,9 +216,18 @@ func (w *worker) call(m message) error {
 	world := &asking{worker: w}
 	r.call.Probe = func(meter func() sandbox.Meter) { world.meter = meter }
 	w.inbox.compute()
+	if r.call.Files != nil {
+		r.call.Files.Get = world.content
+	}
 	out, err := w.module.Call(ctx, r.call, world)
 	w.report.send() // the rest
 	answer := result{meter: out.Meter, err: failureOf(err), output: out.Output}
+	if err == nil && r.call.Files != nil {
+		answer.left = out.Left[:]
+	}
+	if err := w.leave(out.Contents); err != nil {
+		return err
+	}
 	return w.send(answer.append(begin(w.frame, kindResult), world.changed(out.Meter)))
 }
 
@@ -241,9 +250,14 @@ func (a *asking) changed(m sandbox.Meter) bool {
 // ask sends an effect and returns the answer, which is valid until the next
 // one. A worker that has lost its host has nothing left to do.
 func (a *asking) ask(o op, request []byte) []byte {
-	w, m := a.worker, a.meter()
-	frame := appendMeter(append(begin(w.frame, kindEffect), byte(o)), m, a.changed(m))
-	if err := w.send(appendBytes(frame, request)); err != nil {
+	m := a.meter()
+	frame := appendMeter(append(begin(a.worker.frame, kindEffect), byte(o)), m, a.changed(m))
+	return a.exchange(appendBytes(frame, request))
+}
+
+func (a *asking) exchange(frame []byte) []byte {
+	w := a.worker
+	if err := w.send(frame); err != nil {
 		os.Exit(1)
 	}
 	answer, err := w.inbox.next()
@@ -308,6 +322,8 @@ const (
 	kindObserved                 // worker: reports to the observers of a call
 	kindCompile                  // host: the module that was read is to be compiled
 	kindLinked                   // worker: the module that a component has become
+	kindContent                  // worker: the content of a digest is wanted
+	kindLeft                     // worker: a content that the call leaves, before its result
 )
 
 // errProtocol is why a worker is not listened to any more.

@@ -151,12 +151,12 @@ func (w *watch) cancel(number uint64) {
 }
 
 // pause lets the process wait for the host.
-func (w *watch) pause() {
+func (w *watch) pause(effects int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.paused = true
-	w.asked++
-	w.effects++
+	w.asked += effects
+	w.effects += effects
 }
 
 // resume goes on. A process that got a message meanwhile has yet to read it.

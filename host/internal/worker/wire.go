@@ -154,7 +154,7 @@ func (r request) append(b []byte) []byte {
 	b = appendFlag(appendUint(b, r.number), r.call.StopErr != nil)
 	b = appendUint(appendUint(b, r.call.StopAt), uint64(r.call.Rules))
 	b = appendTexts(appendTexts(appendBytes(b, r.call.Tool), r.call.Args), r.call.Env)
-	return appendBytes(b, r.call.Input)
+	return appendBytes(appendFiles(b, r.call.Files), r.call.Input)
 }
 
 // parseRequest reads a call. The input belongs to the frame.
@@ -168,7 +168,7 @@ func parseRequest(body []byte) (request, error) {
 	r.call.StopAt, r.call.Rules = f.uint(), uint32(f.uint())
 	r.call.Tool = f.text()
 	r.call.Args, r.call.Env = f.texts(math.MaxInt), f.texts(math.MaxInt)
-	r.call.Input = f.bytes()
+	r.call.Files, r.call.Input = f.files(), f.bytes()
 	return r, f.end()
 }
 
@@ -226,15 +226,16 @@ type result struct {
 	meter  sandbox.Meter
 	err    *failure // nil for a success
 	output []byte   // belongs to the frame
+	left   []byte   // sandbox.Result.Left, or nothing; the same
 }
 
 func (r result) append(b []byte, changed bool) []byte {
-	return appendBytes(r.err.append(appendMeter(b, r.meter, changed)), r.output)
+	return appendBytes(appendBytes(r.err.append(appendMeter(b, r.meter, changed)), r.output), r.left)
 }
 
 func parseResult(body []byte, last sandbox.Meter) (result, error) {
 	f := fields{b: body}
-	r := result{meter: f.meter(last), err: f.failure(), output: f.bytes()}
+	r := result{meter: f.meter(last), err: f.failure(), output: f.bytes(), left: f.bytes()}
 	if err := f.end(); err != nil {
 		return result{}, err
 	}
