@@ -121,9 +121,10 @@ def describe():
     return json.dumps({"tools": [tool.row for tool in tools.values()]}).encode()
 
 
-def execute(document, scan=json.decoder.JSONDecoder().scan_once, encode=_starling.encode, tools=tools):
+def execute(document, folders=(), scan=json.decoder.JSONDecoder().scan_once, encode=_starling.encode, tools=tools):
     document, _ = scan(document.decode(), 0)
     starling.context.update(document.get("context") or ())
+    mounts.extend(folders)
     tool = tools.get(document["tool"])
     try:
         if tool is None:
@@ -147,4 +148,4 @@ def execute(document, scan=json.decoder.JSONDecoder().scan_once, encode=_starlin
 
 
 import starling
-from _starling_program import convert, describe as describe_error, located
+from _starling_program import convert, describe as describe_error, located, mounts

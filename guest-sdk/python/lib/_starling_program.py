@@ -12,7 +12,8 @@ DESCRIPTION = (
     "Runs a Python 3.13 program and returns its result as JSON: the value of the last expression, or what a top-level `return` returns, or else the variable "
     "`result`. `input` is the input that is given beside the code. `tools.NAME(key=value)` calls another tool and returns its output; a tool that fails "
     "raises ToolError with `tool`, `type` and `message`. Top-level `await` works. A program that prints returns {\"result\", \"console\"}. There is the standard library with sqlite3, "
-    "requests, yaml and dateutil, and files in memory below /tmp; no other packages, no processes, and no state between two programs."
+    "requests, yaml and dateutil; no other packages, no processes, and no state between two programs. Files below /tmp are in memory. A call that is given the folder "
+    "/workspace starts in it."
 )
 SCHEMA = {
     "type": "object",
@@ -27,6 +28,7 @@ FILE = "<program>"
 MOST_PRINTED = 16384  # characters that come back with the result; the log has all
 NOTHING = "the program returned nothing: end it with an expression or with return VALUE"
 
+mounts = []  # the folders with the files of the call
 printed = []
 room = MOST_PRINTED
 module = types.ModuleType("__main__")
@@ -198,8 +200,7 @@ def describe(error):
         if isinstance(error, ModuleNotFoundError):
             text += f" ({missing(error.name)})"
         if isinstance(error, FileNotFoundError):
-            text += " (a tool has the modules beside its tool.py and no other files: put data into a .py file)" if os.path.isdir("/tool") else (
-                " (there are no files but those that the program itself writes, below /tmp)")
+            text += f" ({files()})"
         if isinstance(error, TypeError) and "'await' expression" in text:
             text += " (tools are called without await)"
         if isinstance(error, MemoryError) and not text:
@@ -209,6 +210,15 @@ def describe(error):
         return f"{name}: {text}" if text else name
     except BaseException:
         return f"{name}, whose text cannot be read"
+
+
+def files():
+    """What files there are."""
+    if mounts:
+        return f"the files of this call are in {', '.join(mounts)}; a relative path begins in {os.getcwd()}"
+    if os.path.isdir("/tool"):
+        return "a tool has the modules beside its tool.py and no other files: put data into a .py file"
+    return "there are no files but those that the program itself writes, below /tmp"
 
 
 def missing(name):

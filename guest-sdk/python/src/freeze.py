@@ -5,7 +5,6 @@ OUT/data.bin has the code of the modules and the files of the zones, OUT/frozen.
 The interpreter that runs this has to be of the version that the modules are for.
 """
 
-import array
 import ast
 import marshal
 import os
@@ -62,7 +61,7 @@ def patterns(listing):
         parsed = re._parser.parse(pattern, flags)
         groups = parsed.state.groupdict
         names = {number: name for name, number in groups.items()}
-        table[pattern, flags] = (flags | parsed.state.flags, array.array("I", re._compiler._code(parsed, flags)).tobytes(), parsed.state.groups - 1,
+        table[pattern, flags] = (flags | parsed.state.flags, b"".join(n.to_bytes(4, "little") for n in re._compiler._code(parsed, flags)), parsed.state.groups - 1,
                                  groups, tuple(names.get(number) for number in range(parsed.state.groups)))
     return f"TABLE = __import__('marshal').loads({marshal.dumps(table)!r})"
 

@@ -280,8 +280,8 @@ EXPORT("starling_describe") uint64_t starling_describe(void) {
 }
 
 EXPORT("starling_execute") uint64_t starling_execute(const char *input, uint32_t length) {
-	PyObject *text = PyBytes_FromStringAndSize(input, length);
-	PyObject *bytes = text ? PyObject_CallOneArg(execute_function, text) : NULL;
+	PyObject *text = PyBytes_FromStringAndSize(input, length), *mounts = enter_mounts();
+	PyObject *bytes = text && mounts ? PyObject_CallFunctionObjArgs(execute_function, text, mounts, NULL) : NULL;
 	return bytes && PyBytes_Check(bytes) ? document(bytes) : broken();
 }
 

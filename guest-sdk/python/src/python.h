@@ -18,3 +18,6 @@ void add_folder(const char *path);
 void add_file(const char *path, const void *data, size_t size);
 // add_urandom adds /dev/urandom.
 void add_urandom(void);
+// enter_mounts makes a folder of each mount that the host has for a call, and begins in /workspace if this is one. It
+// returns a list of their paths. libc asks for mounts as well, but at start-up, which is before all calls.
+PyObject *enter_mounts(void);
