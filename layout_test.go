@@ -315,7 +315,6 @@ func TestPublicPackagesHaveExamples(t *testing.T) {
 // user or a folder names can lead to a pipe, which blocks, or to a device, which does not end.
 var openers = map[string]string{
 	"internal/keyfile":                  "the reader itself, keys and locks",
-	"internal/workspace/folder":         "locks beside its journals",
 	"eventlog/internal/sqlitelog":       "the files of the database, and locks beside it",
 	"host/sandbox":                      "the host's own cache",
 	"host/sandbox/internal/image":       "/proc",

@@ -264,8 +264,7 @@ type Workspace struct {
 
 // Mount is a folder of a call's tree, which the call sees at a path.
 type Mount struct {
-	At       string `cbor:"at"` // absolute and clean, such as /workspace; never "/"
-	Writable bool   `cbor:"writable,omitempty"`
+	At string `cbor:"at"` // absolute and clean, such as /workspace; never "/"
 }
 
 // Bounds of a [Workspace].
@@ -288,7 +287,7 @@ func (w *Workspace) Check() error {
 		}
 		for _, before := range w.Mounts[:i] {
 			if before.At >= m.At || strings.HasPrefix(m.At, before.At+"/") {
-				return fmt.Errorf("the mount at %.100q follows the one at %.100q: want them sorted, none inside another", m.At, before.At)
+				return fmt.Errorf("the mounts at %.100q and %.100q are not sorted, or one is inside the other", before.At, m.At)
 			}
 		}
 	}

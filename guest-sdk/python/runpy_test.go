@@ -214,7 +214,7 @@ func TestRunPyForms(t *testing.T) {
 		{"a list of the tools", "list(tools)", "the tools cannot be listed: call one by its name"},
 		{"a search for a tool", "'dice' in tools", "the tools cannot be listed"},
 		{"a response as the result", "import requests\n{'a': requests.Response()}", "return response.json() or response.text"},
-		{"a file that is not there", "open('data.csv')", "(there are no files but those that the program itself writes, below /tmp)"},
+		{"a file that is not there", "open('data.csv')", "(there are no files but those that the program itself writes, below /tmp; run --dir gives some)"},
 		{"TLS", "import ssl", "use requests, urllib.request or http.client"},
 		{"another module of the library", "import ctypes", "no sockets, processes, terminals or C libraries for this module"},
 		{"files", "import os, tempfile, pathlib, csv\nwith open('/tmp/a.csv', 'w', newline='') as f:\n    csv.writer(f).writerows([[1, 'x'], [2, 'y']])\n" +

@@ -3,7 +3,7 @@
 // each entry has the digest of its own content, so the root's digest names everything below it.
 // Times, owners and modes are not part of a tree.
 //
-// [Diff] compares two trees, and [Walk] lists one. Both read folders by digest through a [Get] and
-// are bounded, so a tree that a hostile program made can be given to them. spec/workspace.md is the
-// format. Package folder, below this one, has the trees of folders of this machine.
+// [Walk] lists a tree. It reads folders by digest through a [Get] and is bounded, so a tree that a
+// hostile program made can be given to it. spec/workspace.md is the format. Package folder, below
+// this one, reads folders of this machine.
 package workspace

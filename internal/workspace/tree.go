@@ -12,7 +12,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 )
 
-// Bounds of a tree. A larger one is not imported, walked or written back.
+// Bounds of a tree. A larger one is not imported or walked.
 const (
 	MaxName      = 255       // bytes of a name
 	MaxPath      = 4096      // bytes of a path, and of a link's target
@@ -32,17 +32,7 @@ const (
 	Link   Kind = 3 // a symbolic link; its content is the target
 )
 
-func (k Kind) String() string {
-	switch k {
-	case File:
-		return "file"
-	case Folder:
-		return "folder"
-	case Link:
-		return "link"
-	}
-	return fmt.Sprintf("kind %d", uint8(k))
-}
+func (k Kind) String() string { return [...]string{"nothing", "file", "folder", "link"}[k] }
 
 // Entry is one name in a folder.
 type Entry struct {
@@ -95,7 +85,7 @@ func Decode(content []byte) ([]Entry, error) {
 		Digest []byte
 	}
 	if err := canon.Unmarshal(content, &rows); err != nil {
-		return nil, fmt.Errorf("workspace: a folder's content is not a list of entries: %w", err)
+		return nil, fmt.Errorf("workspace: a folder's content: %w", err)
 	}
 	if len(rows) > MaxEntries {
 		return nil, fmt.Errorf("workspace: a folder has more than %d entries", MaxEntries)
@@ -110,14 +100,15 @@ func Decode(content []byte) ([]Entry, error) {
 			err = fmt.Errorf("there is no kind %d", row.Kind)
 		case e.Size > map[Kind]uint64{File: MaxFileBytes, Link: MaxPath}[e.Kind] || e.Kind == Link && e.Size == 0:
 			err = fmt.Errorf("a %s cannot have %d bytes", e.Kind, e.Size)
-		case copy(e.Digest[:], row.Digest) < len(e.Digest) || len(row.Digest) > len(e.Digest):
-			err = fmt.Errorf("a digest has %d bytes, not %d", len(e.Digest), len(row.Digest))
+		case len(row.Digest) != len(e.Digest):
+			err = fmt.Errorf("a digest has %d bytes, not %d", len(row.Digest), len(e.Digest))
 		case i > 0 && entries[i-1].Name >= e.Name:
 			err = fmt.Errorf("%q does not follow %q", e.Name, entries[i-1].Name)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("workspace: entry %d of a folder: %w", i+1, err)
 		}
+		e.Digest = canon.Hash(row.Digest)
 		entries[i] = e
 	}
 	if !bytes.Equal(Encode(entries), content) {
@@ -147,36 +138,6 @@ func (get Get) Read(digest canon.Hash) ([]byte, error) {
 	return content, err
 }
 
-// walker reads folders, and ends at the bounds of a tree.
-type walker struct {
-	get     Get
-	entries int
-	bytes   uint64
-}
-
-// folder returns the entries of a folder at a path, or none without one.
-func (w *walker) folder(at string, folder *Entry) ([]Entry, error) {
-	if folder == nil || folder.Kind != Folder {
-		return nil, nil
-	}
-	content, err := w.get.Read(folder.Digest)
-	if err != nil {
-		return nil, err
-	}
-	entries, err := Decode(content)
-	if err != nil {
-		return nil, fmt.Errorf("folder /%s: %w", at, err)
-	}
-	for _, e := range entries {
-		w.entries++
-		w.bytes += e.Size
-		if err := CheckBounds(path.Join(at, e.Name), w.entries, w.bytes); err != nil {
-			return nil, err
-		}
-	}
-	return entries, nil
-}
-
 // CheckBounds returns an error if a tree cannot have a path, or so many entries and bytes.
 func CheckBounds(at string, entries int, size uint64) error {
 	switch {
@@ -196,78 +157,32 @@ func CheckBounds(at string, entries int, size uint64) error {
 // "src/main.c". It reads folders, and no files or links: visit can get those. It ends with the
 // first error, and at the bounds of a tree.
 func Walk(get Get, root canon.Hash, visit func(path string, e Entry) error) error {
-	w := &walker{get: get}
-	var walk func(at string, folder Entry) error
-	walk = func(at string, folder Entry) error {
-		entries, err := w.folder(at, &folder)
-		if err != nil {
-			return err
+	entries, size := 0, uint64(0)
+	var walk func(at string, folder canon.Hash) error
+	walk = func(at string, folder canon.Hash) error {
+		var list []Entry
+		content, err := get.Read(folder)
+		if err == nil {
+			list, err = Decode(content)
 		}
-		for _, e := range entries {
+		if err != nil {
+			return fmt.Errorf("folder /%s: %w", at, err)
+		}
+		for _, e := range list {
 			p := path.Join(at, e.Name)
-			if err := visit(p, e); err != nil {
-				return err
+			entries, size = entries+1, size+e.Size
+			err := CheckBounds(p, entries, size)
+			if err == nil {
+				err = visit(p, e)
 			}
-			if err := walk(p, e); err != nil {
-				return err
+			if err == nil && e.Kind == Folder {
+				err = walk(p, e.Digest)
 			}
-		}
-		return nil
-	}
-	return walk("", Entry{Kind: Folder, Digest: root})
-}
-
-// Change is a path at which two trees differ.
-type Change struct {
-	Path     string
-	Old, New *Entry // nil: the tree has nothing there
-}
-
-// Diff lists the paths at which two trees differ, in the order of their bytes. A folder that is in
-// both trees is not listed itself; one that is in a single tree is, with everything in it. Equal
-// folders are not read.
-func Diff(get Get, from, to canon.Hash) (changes []Change, err error) {
-	older, newer := &walker{get: get}, &walker{get: get}
-	var diff func(at string, from, to *Entry) error
-	diff = func(at string, from, to *Entry) error {
-		if from != nil && to != nil && from.Kind == to.Kind && from.Digest == to.Digest {
-			return nil
-		}
-		if at != "" && (from == nil || to == nil || from.Kind != Folder || to.Kind != Folder) {
-			changes = append(changes, Change{at, from, to})
-		}
-		old, err := older.folder(at, from)
-		if err != nil {
-			return err
-		}
-		now, err := newer.folder(at, to)
-		if err != nil {
-			return err
-		}
-		for len(old) > 0 || len(now) > 0 {
-			var a, b *Entry
-			if len(now) == 0 || len(old) > 0 && old[0].Name <= now[0].Name {
-				a = &old[0]
-			}
-			if len(old) == 0 || len(now) > 0 && now[0].Name <= old[0].Name {
-				b = &now[0]
-			}
-			name := ""
-			if a != nil {
-				name, old = a.Name, old[1:]
-			}
-			if b != nil {
-				name, now = b.Name, now[1:]
-			}
-			if err := diff(path.Join(at, name), a, b); err != nil {
+			if err != nil {
 				return err
 			}
 		}
 		return nil
 	}
-	if err := diff("", &Entry{Kind: Folder, Digest: from}, &Entry{Kind: Folder, Digest: to}); err != nil {
-		return nil, err
-	}
-	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
-	return changes, nil
+	return walk("", root)
 }

@@ -217,8 +217,8 @@ def files():
     if mounts:
         return f"the files of this call are in {', '.join(mounts)}; a relative path begins in {os.getcwd()}"
     if os.path.isdir("/tool"):
-        return "a tool has the modules beside its tool.py and no other files: put data into a .py file"
-    return "there are no files but those that the program itself writes, below /tmp"
+        return "a tool has the modules beside its tool.py; files are those of run --dir, which a tool that another one calls does not get"
+    return "there are no files but those that the program itself writes, below /tmp; run --dir gives some"
 
 
 def missing(name):

@@ -27,41 +27,30 @@ const (
 // Everything that is not a file, a folder or a link is an error, and so is a tree beyond the bounds
 // of package workspace or a file that changes while it is read.
 func (f *Folder) Import(ctx context.Context, put func([]workspace.Content) error) (root canon.Hash, err error) {
-	unlock, err := f.lock(ctx, false)
-	if err != nil {
-		return root, err
-	}
-	defer unlock()
-	if err := f.checkPending(); err != nil {
-		return root, err
-	}
-	r := &reader{ctx: ctx, put: put}
+	r := &reader{ctx: ctx, put: put, except: f.except}
 	root, err = r.folder(f.root, "")
 	if err == nil {
 		err = r.flush()
 	}
-	if err != nil {
-		return canon.Hash{}, fmt.Errorf("import folder %s: %w", f.given, err)
-	}
-	return root, nil
+	return root, err
 }
 
-// reader reads what is on the machine as a tree, or a part of one.
+// reader reads a folder as a tree.
 type reader struct {
 	ctx     context.Context
-	put     func([]workspace.Content) error // nil: only digests are wanted
+	put     func([]workspace.Content) error
+	except  []os.FileInfo
 	batch   []workspace.Content
 	held    int // bytes in the batch
 	entries int
 	bytes   uint64
-	paths   []string // that were read, each behind what is in it
 }
 
 // folder returns the digest of an open folder, which has a path in the tree.
 func (r *reader) folder(dir *os.Root, at string) (digest canon.Hash, err error) {
 	list, err := dir.Open(".")
 	if err != nil {
-		return digest, err
+		return digest, fmt.Errorf("folder /%s: %w", at, err)
 	}
 	before, err := list.Stat()
 	var names []string
@@ -69,12 +58,16 @@ func (r *reader) folder(dir *os.Root, at string) (digest canon.Hash, err error) 
 		names, err = list.Readdirnames(workspace.MaxEntries - r.entries + 1)
 	}
 	if _ = list.Close(); err != nil && !errors.Is(err, io.EOF) {
-		return digest, err
+		return digest, fmt.Errorf("folder /%s: %w", at, err)
 	}
 	slices.Sort(names) // so that the same folder has the same error
 	entries := make([]workspace.Entry, 0, len(names))
 	for _, name := range names {
-		e, err := r.entry(dir, path.Join(at, name), name)
+		info, err := dir.Lstat(name)
+		if err == nil && slices.ContainsFunc(r.except, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
+			continue
+		}
+		e, err := r.entry(dir, path.Join(at, name), name, info, err)
 		if errors.Is(err, fs.ErrNotExist) {
 			err = fmt.Errorf("%q: %w", path.Join(at, name), errChanged)
 		}
@@ -90,9 +83,8 @@ func (r *reader) folder(dir *os.Root, at string) (digest canon.Hash, err error) 
 }
 
 // entry reads one name in an open folder.
-func (r *reader) entry(dir *os.Root, at, name string) (workspace.Entry, error) {
+func (r *reader) entry(dir *os.Root, at, name string, info os.FileInfo, err error) (workspace.Entry, error) {
 	e := workspace.Entry{Name: name}
-	info, err := dir.Lstat(name)
 	if err == nil {
 		err = r.ctx.Err()
 	}
@@ -131,11 +123,9 @@ func (r *reader) entry(dir *os.Root, at, name string) (workspace.Entry, error) {
 	case e.Kind == workspace.Folder:
 		var sub *os.Root
 		if sub, err = enter(dir, name); err == nil {
+			defer sub.Close()
 			e.Digest, err = r.folder(sub, at)
-			_ = sub.Close()
-		}
-		if r.paths = append(r.paths, at); err != nil {
-			return e, err // the path is in the error
+			return e, err // which has a path
 		}
 	default:
 		content := []byte(target)
@@ -145,7 +135,6 @@ func (r *reader) entry(dir *os.Root, at, name string) (workspace.Entry, error) {
 		if err == nil {
 			e.Digest, err = r.add(workspace.Content{Bytes: content})
 		}
-		r.paths = append(r.paths, at)
 	}
 	if err != nil {
 		err = fmt.Errorf("%q: %w", at, err)
@@ -177,9 +166,6 @@ func readFile(dir *os.Root, name string, was fs.FileInfo) ([]byte, error) {
 }
 
 func (r *reader) add(c workspace.Content) (canon.Hash, error) {
-	if r.put == nil {
-		return c.Digest(), nil
-	}
 	r.batch = append(r.batch, c)
 	if r.held += len(c.Bytes); r.held < batchBytes && len(r.batch) < batchContents {
 		return c.Digest(), nil
