@@ -2,6 +2,7 @@ package starling
 
 import (
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -33,7 +34,8 @@ type Run struct {
 	Failure    *Failure        `json:"error,omitempty"`
 	Meter      Meter           `json:"meter"`
 	DurationMs int64           `json:"duration_ms"`
-	Log        string          `json:"log,omitempty"` // the tool's output on standard error
+	Log        string          `json:"log,omitempty"`       // the tool's output on standard error
+	Workspace  string          `json:"workspace,omitempty"` // the root of the files that the call left, in hexadecimal
 	Events     uint64          `json:"events"`
 	MerkleRoot string          `json:"merkle_root"` // over all events, in hexadecimal
 
@@ -99,11 +101,14 @@ func (t *Tool) record(ctx context.Context, runID string, input *canon.Doc) (*Run
 	}
 	rules := rulesOf(t.policy, t.secrets)
 	d := agent.Direct{Log: log, Input: input, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer, Commit: db.o.Receipts.Committing()}
-	d.Tool = t.under(rules)
+	d.Tool = t.under(rules, log)
+	if t.files != nil {
+		d.Workspace = &t.files.given
+	}
 	all := []*policy.Run{rules}
 	for _, other := range t.others {
 		all = append(all, rulesOf(other.policy, other.secrets))
-		d.Others = append(d.Others, other.under(all[len(all)-1]))
+		d.Others = append(d.Others, other.under(all[len(all)-1], log))
 	}
 	for _, one := range all {
 		if one != nil {
@@ -143,13 +148,15 @@ func (t *Tool) record(ctx context.Context, runID string, input *canon.Doc) (*Run
 	}
 }
 
-// under returns the tool for one run, guarded by the rules, if any.
-func (t *Tool) under(rules *policy.Run) tool.Tool {
+// under returns the tool for one run, whose log it has files from, guarded by the rules, if any.
+func (t *Tool) under(rules *policy.Run, log eventlog.ModuleReader) tool.Tool {
 	switch {
+	case rules == nil && t.guest != nil:
+		return t.guest.In(log)
 	case rules == nil:
 		return t.Tool
 	case t.guest != nil:
-		return rules.Guard(t.guest.Under(rules))
+		return rules.Guard(t.guest.In(log).Under(rules))
 	}
 	return rules.Guard(t.Tool)
 }
@@ -173,7 +180,7 @@ func (t *Tool) document(r *agent.Result) *Run {
 			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
 		},
 		DurationMs: r.Duration.Milliseconds(), wall: r.Duration,
-		Log: r.Meter.Log, Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
+		Log: r.Meter.Log, Workspace: hex.EncodeToString(r.Meter.Workspace), Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
 	}
 	if identity := t.Sandbox(); identity != nil {
 		run.Module = fmt.Sprintf("%x", identity.Module)

@@ -73,6 +73,7 @@ type Tool struct {
 	policy  *policy.Policy
 	secrets policy.Secrets
 	others  []*Tool
+	files   *Files
 }
 
 // tool returns a tool of the module with the options of its loading.
@@ -102,7 +103,7 @@ func (t *Tool) ForRun(ctx context.Context, log eventlog.EventLog, earlier []even
 	if rules == nil {
 		return t.Tool, nil
 	}
-	return t.under(rules), rules.Resume(earlier)
+	return t.under(rules, nil), rules.Resume(earlier)
 }
 
 // Execute fails for a tool with a policy: without [Tool.ForRun] the policy would not apply.

@@ -94,11 +94,14 @@ func notOver(path string, err error) error {
 
 // contents describes the contents of an archive.
 func contents(r store.ArchiveReport) string {
-	files := ""
-	if r.Files > 0 {
-		files = fmt.Sprintf(", with %d files and folders", r.Files)
+	return fmt.Sprintf("%s, %s and %s%s", display.Plural(r.Runs, "run"), display.Plural(r.Events, "event"), display.Plural(r.Modules, "module"), withFiles(r.Files))
+}
+
+func withFiles(n int) string {
+	if n == 0 {
+		return ""
 	}
-	return fmt.Sprintf("%s, %s and %s%s", display.Plural(r.Runs, "run"), display.Plural(r.Events, "event"), display.Plural(r.Modules, "module"), files)
+	return fmt.Sprintf(", with %d files and folders", n)
 }
 
 // encrypted describes the encrypted runs of an archive, which lacks their keys and modules, if any.

@@ -58,7 +58,7 @@ func (a *app) bundleCommand() *cobra.Command {
 		if err := writeFile(ctx, out, file, 0o600, false); err != nil {
 			return err
 		}
-		a.stdout.Printf("%s and %s in %s, %s\n", display.Plural(len(b.Runs), "run"), display.Plural(len(b.Modules), "module"), out, display.Size(uint64(len(file))))
+		a.stdout.Printf("%s and %s%s in %s, %s\n", display.Plural(len(b.Runs), "run"), display.Plural(len(b.Modules), "module"), withFiles(len(b.Files)), out, display.Size(uint64(len(file))))
 		if slices.ContainsFunc(b.Runs, func(events []event.Event) bool {
 			_, encrypted := event.AsEncrypted(events[0].Payload)
 			return encrypted

@@ -33,6 +33,7 @@ type runFlags struct {
 	stdin   string
 	program bool // its input is that of a program
 	with    []string
+	dirs    []string
 	seal    string
 }
 
@@ -83,6 +84,7 @@ func (a *app) runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
 	cmd.Flags().StringArrayVar(&f.args, "arg", nil, "an argument of a WASI command, as one `WORD`; may be repeated")
 	cmd.Flags().StringVar(&f.stdin, "stdin", "", "the standard input of a WASI command: `TEXT`, @FILE, or - for this program's own")
+	cmd.Flags().StringArrayVar(&f.dirs, "dir", nil, "give the tool the files of a folder, as `FOLDER[:AT]`; may be repeated")
 	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	return cmd
@@ -188,6 +190,13 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	}
 	if _, err := db.Log(ctx); err != nil { // before a run is announced
 		return err
+	}
+	files, err := giveFolders(ctx, db, f.dirs)
+	if err != nil {
+		return err
+	}
+	if tool = tool.In(files); files != nil && !tool.FindsFiles() {
+		a.warn(tool.Name() + " does not look for the files of --dir: programs for WASI do, run_py, and tools in Python")
 	}
 	runID := starling.NewRunID()
 	a.stderr.Printf("run %s\n", runID)

@@ -270,9 +270,9 @@ func (l *Lease) Resolve(ctx context.Context, ref event.ToolSchemaRef) (tool.Tool
 	case !ok:
 		return nil, &RecordedError{Reason: fmt.Sprintf("the module has no tool %q", ref.Name)}
 	case name != ref.Name:
-		return tool.Rename(found, name), nil
+		return tool.Rename(found.In(l.modules.store), name), nil
 	}
-	return found, nil
+	return found.In(l.modules.store), nil
 }
 
 func (l *Lease) take(ctx context.Context, ref event.ToolSchemaRef) (*Module, error) {

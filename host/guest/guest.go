@@ -76,6 +76,7 @@ type Module struct {
 	imports imports
 	allow   []string
 	tools   []*Tool
+	python  bool
 }
 
 // Load checks, rewrites and compiles a module and asks it for its description. The error is
@@ -96,6 +97,8 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 		o.Egress = egress.New(egress.Config{})
 	}
 	m := &Module{sandbox: loaded, size: loaded.Size(), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
+	about := interp.Of(wasm)
+	m.python = about != nil && about.Language == "Python"
 	if m.tools, err = m.describe(ctx, wasm, o, side); err != nil {
 		loaded.Close(ctx)
 		return nil, err

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
+	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
@@ -33,6 +34,8 @@ type Tool struct {
 
 	imports imports
 	begin   func(context.Context) error // see Begin; or nil
+
+	contents eventlog.ModuleReader // see In; or nil
 }
 
 // Name returns the tool's name.
@@ -113,15 +116,21 @@ func (t *Tool) Begin(begin func(context.Context) error) *Tool {
 }
 
 func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, info step.Call) (*canon.Doc, error) {
+	files, err := t.files(ctx, info.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	var left []byte // the root of the files that the call leaves, once it has
 	call := sandbox.Call{
 		Tool:      t.Name(),
 		Input:     input.JSON,
+		Files:     files,
 		NoTimeout: info.Replay,
 		Rules:     info.Rules,
 		Probe: func(meter func() sandbox.Meter) {
 			a.SetProbe(func() event.Meter {
 				m := meter()
-				return event.Meter{Fuel: m.Fuel, PeakMemory: m.PeakMemory, Log: m.Log}
+				return event.Meter{Fuel: m.Fuel, PeakMemory: m.PeakMemory, Log: m.Log, Workspace: left}
 			})
 		},
 	}
@@ -152,6 +161,9 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 	result, err := t.module.sandbox.Call(ctx, call, own)
 	if err == nil {
 		err = call.StopErr // the output took too long to look at
+	}
+	if err == nil && files != nil {
+		left = files.Root[:] // a call cannot change its files
 	}
 	if err != nil {
 		return nil, err

@@ -58,6 +58,8 @@ type Agent struct {
 	input  json.RawMessage
 	doc    *canon.Doc // the parsed input
 
+	workspace *event.Workspace // see [Direct]
+
 	// fromSeed makes RunStarted as the Starling runtime wrote it: without the order of tools and the
 	// bound on turns. It is set for replays of its runs.
 	fromSeed bool
@@ -381,6 +383,7 @@ func (a *Agent) stepConfig(runID string) step.Config {
 
 // live completes the configuration of a live run.
 func (a *Agent) live(c step.Config, o step.Observer, t *observe.RunTrace) step.Config {
+	c.Workspace = a.workspace
 	c.Log, c.ClockFn, c.EmitTimeout, c.Commit, c.Observer = a.Log, a.Config.ClockFn, a.Config.EmitTimeout, a.Config.Commit, o
 	if a.Metrics != nil {
 		c.Metrics = a.Metrics

@@ -32,6 +32,9 @@ type Direct struct {
 	// Input is the parsed input of a run. If set, pass nil to the methods.
 	Input *canon.Doc
 
+	// Workspace are the files that the call is given, of which the log has the contents. Nil for none.
+	Workspace *event.Workspace
+
 	// Others are tools that Tool may call. Nil for none.
 	Others []tool.Tool
 
@@ -60,7 +63,7 @@ type Direct struct {
 // of the first tool.
 func (d Direct) agent(input json.RawMessage) *Agent {
 	return &Agent{
-		direct: true, input: input, doc: d.Input, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
+		direct: true, input: input, doc: d.Input, workspace: d.Workspace, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
 		Config: Config{AppVersion: d.AppVersion, Commit: d.Commit, Logger: d.Logger, ClockFn: d.ClockFn, SkipSchemaCheck: true},
 	}
 }

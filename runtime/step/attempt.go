@@ -26,6 +26,8 @@ type Attempt struct {
 	carried []event.SideEffectRecorded // recorded effects of a replaced call that remain
 	strayed bool                       // the call has differed from the recorded effects
 
+	workspace *event.Workspace // the files of the call, or nil
+
 	ended   bool         // its outcome is recorded; nothing may follow
 	effects uint64       // begun with Do
 	took    int64        // microseconds of the last effect, as recorded
@@ -130,6 +132,9 @@ type Call struct {
 
 	// Variables are the variables of the run, a canonical JSON object, or nil.
 	Variables json.RawMessage
+
+	// Workspace are the files that the call is given, or nil.
+	Workspace *event.Workspace
 }
 
 // CallInfo returns the attempt that ctx belongs to, or false outside of a call.
@@ -145,7 +150,7 @@ func CallInfo(ctx context.Context) (Call, bool) {
 func (a *Attempt) Info(ctx context.Context) Call {
 	return Call{
 		RunID: a.c.cfg.RunID, Tool: a.tool, ID: a.callID, CallID: a.keyID, Attempt: a.number, Replay: a.c.replaying(),
-		Rules: a.rules(), Variables: tool.VariablesJSON(ctx),
+		Rules: a.rules(), Variables: tool.VariablesJSON(ctx), Workspace: a.workspace,
 	}
 }
 

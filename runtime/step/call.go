@@ -115,6 +115,8 @@ type plan struct {
 	snoozed  time.Duration
 	minted   bool // the caller did not choose the CallID
 	ended    bool // the last outcome is recorded
+
+	workspace *event.Workspace // the files of the call, or nil
 }
 
 // plan checks a call and completes it.
@@ -167,18 +169,25 @@ func (a *Attempt) schedule(ctx context.Context, p *plan, number uint32) error {
 		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR,
 		Attempt: number, IdempKey: p.IdempKey, ParentID: a.callID,
 	}
+	takesFiles := a.callID == "" && p.callee != nil && p.callee.sandboxed
+	if takesFiles {
+		scheduled.Workspace = cmp.Or(a.c.given[p.IdempKey], a.c.cfg.Workspace)
+	}
 	scheduled, err := record(ctx, a, scheduled, func(now *event.ToolCallScheduled, recorded event.ToolCallScheduled) error {
 		if p.minted {
 			now.CallID = recorded.CallID
 		}
 		now.Commitment = recorded.Commitment
+		if takesFiles {
+			now.Workspace = recorded.Workspace
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
 	a.endIfRecorded()
-	p.CallID = scheduled.CallID
+	p.CallID, p.workspace = scheduled.CallID, scheduled.Workspace
 	if o := a.c.cfg.Observer; o != nil && !a.c.replaying() {
 		o.ToolStarted(scheduled)
 	}

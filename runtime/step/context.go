@@ -42,11 +42,12 @@ type Context struct {
 	closed   bool          // the terminal event exists
 	err      error         // the reason why nothing more can be recorded
 
-	rules       map[string]uint32      // recorded versions of the rules, by tool, see [Call]; not changed
-	nested      map[string]*nestedCall // nested calls in the earlier events, by id
-	carried     carried                // effects of calls without an outcome; live only, not changed
-	began       time.Time              // when this process took over the run; live only
-	earlierTime time.Duration          // the time that the run took in earlier processes
+	rules       map[string]uint32           // recorded versions of the rules, by tool, see [Call]; not changed
+	nested      map[string]*nestedCall      // nested calls in the earlier events, by id
+	carried     carried                     // effects of calls without an outcome; live only, not changed
+	given       map[string]*event.Workspace // files of earlier calls, by id; not changed
+	began       time.Time                   // when this process took over the run; live only
+	earlierTime time.Duration               // the time that the run took in earlier processes
 }
 
 // Totals counts the work of a run so far.
@@ -57,13 +58,13 @@ type Totals struct {
 	Effects    int    // host calls: readings of the clock, draws, side effects
 	BytesIn    int    // of encoded values that effects returned
 	BytesOut   int    // of the requests that effects sent
-	Meter      Meter  // fuel of all attempts, the highest peak memory, the log of the attempt that ended last
+	Meter      Meter  // fuel of all attempts, the highest peak memory, log and files of the attempt that ended last
 	MerkleRoot []byte // of the terminal event, nil before
 }
 
 // NewContext returns a Context before the first event. The error is [ErrInvalidConfig].
 func NewContext(cfg Config) (*Context, error) {
-	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{})}
+	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{}), given: make(map[string]*event.Workspace)}
 	if cfg.Logger != nil {
 		c.logger = cfg.Logger.With("run_id", cfg.RunID)
 	}
@@ -255,7 +256,7 @@ func (t *Totals) addEffect(p *event.SideEffectRecorded) {
 func (t *Totals) addMeter(m Meter) {
 	t.Meter.Fuel += m.Fuel
 	t.Meter.PeakMemory = max(t.Meter.PeakMemory, m.PeakMemory)
-	t.Meter.Log = m.Log
+	t.Meter.Log, t.Meter.Workspace = m.Log, m.Workspace
 }
 
 // The operator's log has the start, the resumption and the end of live runs (Info), retries and
@@ -408,6 +409,10 @@ type Config struct {
 	// ToolTimeout bounds an attempt at a native tool, which must watch its context. A sandboxed
 	// tool has a limit of its own. Zero means [DefaultToolTimeout], a negative value no bound.
 	ToolTimeout time.Duration
+
+	// Workspace are the files that a call of a sandboxed tool is given, unless another call made it.
+	// Nil for none. A replay takes them from the record.
+	Workspace *event.Workspace
 
 	// Commit returns the field commitment of the event of a scheduled call, given the first event of
 	// the run. Nil commits to nothing. A replay copies what was recorded.

@@ -24,7 +24,7 @@ import (
 // *CallError means that the call has no outcome.
 func (a *Attempt) carryOut(ctx context.Context, p *plan) (json.RawMessage, error) {
 	for number := uint32(1); ; number++ {
-		next := &Attempt{c: a.c, root: a.root, callID: p.CallID, turnID: p.TurnID, tool: p.Name, number: number, keyID: keyOf(p.CallID, p.IdempKey)}
+		next := &Attempt{c: a.c, root: a.root, callID: p.CallID, turnID: p.TurnID, tool: p.Name, number: number, keyID: keyOf(p.CallID, p.IdempKey), workspace: p.workspace}
 		if number == 1 && p.IdempKey != "" {
 			next.carried = a.c.carried[p.IdempKey]
 		}
@@ -223,6 +223,7 @@ func (a *Attempt) failed(ctx context.Context, p *plan, cause error, took time.Du
 		WaitMs: wait.Milliseconds(), CallID: p.CallID, Error: recordable(cause.Error()), ErrorType: errorType,
 		DurationMs: took.Milliseconds(), Attempt: a.number, Final: !more, Meter: a.meter(),
 	}
+	failed.Meter.Workspace = nil // a call that fails changes no files
 	kind, _ := tool.KindOf(cause)
 	snoozed := errorType == event.ErrorTool && p.Retry != nil && p.callee != nil && kind == abi.ErrorSnooze
 	failed, err := record(ctx, a, failed, func(now *event.ToolCallFailed, recorded event.ToolCallFailed) error {

@@ -55,6 +55,9 @@ func (c *Context) takeUp(earlier []event.Event) error {
 		switch p := payload.(type) { // the meter of the budget has the consumption already
 		case event.ToolCallScheduled:
 			c.callIDs[p.CallID] = struct{}{}
+			if p.Workspace != nil {
+				c.given[p.CallID] = p.Workspace
+			}
 			if p.Attempt <= 1 {
 				c.totals.ToolCalls++
 			}

@@ -356,7 +356,7 @@ func TestSandboxedToolStopsAtTheRecordedFuel(t *testing.T) {
 		Meter: event.Meter{Fuel: 25, Log: "stopped"}}
 	got := outcome(t, events)
 	want.CallID, want.DurationMs = got.CallID, got.DurationMs
-	if got != want {
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("recorded %+v, want %+v", got, want)
 	}
 	if effect, _ := events[2].AsSideEffectRecorded(); effect.Fuel != 10 {
