@@ -26,7 +26,7 @@ func faulty(t *testing.T, calls, fault string) func([]string) []string {
 // The system calls that bring a log to the disk.
 const (
 	syncs  = "fsync,fdatasync"
-	writes = "pwrite64"
+	writes = "pwrite64" // which strace counts in each thread
 )
 
 // inProcess has the host start no workers, which strace would have to follow.
@@ -57,8 +57,8 @@ func TestADiskThatFailsLosesNothing(t *testing.T) {
 	}{
 		{"one sync", faulty(t, syncs, "error=EIO:when=40"), 1, false},
 		{"all syncs from then on", faulty(t, syncs, "error=EIO:when=40+"), 1, false},
-		{"one write", faulty(t, writes, "error=EIO:when=600"), 1, false},
-		{"no room from then on", faulty(t, writes, "error=ENOSPC:when=600+"), 1, false},
+		{"one write", faulty(t, writes, "error=EIO:when=250"), 1, false},
+		{"no room from then on", faulty(t, writes, "error=ENOSPC:when=250+"), 1, false},
 		{"files have their largest size", limited, 200 << 10, true},
 	} {
 		t.Run(fault.name, func(t *testing.T) {
