@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 
@@ -62,7 +63,7 @@ func (n *Needs) Of(ctx context.Context, e event.Event, from ModuleReader, visit 
 			err = n.Tree(ctx, root, from, visit)
 		}
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, event.ErrEncrypted) { // which names the run
 		err = fmt.Errorf("run %q: %w", e.RunID, err)
 	}
 	return err
