@@ -217,7 +217,7 @@ def files():
     if mounts:
         return f"the files of this call are in {', '.join(mounts)}; a relative path begins in {os.getcwd()}"
     if os.path.isdir("/tool"):
-        return "a tool has the modules beside its tool.py; files are those of run --dir, which a tool that another one calls does not get"
+        return "a tool has the modules beside its tool.py and no other files, but those of run --dir: put data into a .py file"
     return "there are no files but those that the program itself writes, below /tmp; run --dir gives some"
 
 
