@@ -100,7 +100,7 @@ func contentsKept(t *testing.T, log eventlog.EventLog) {
 func contentsInUse(t *testing.T, log eventlog.EventLog) {
 	db, ok := log.(eventlog.Database)
 	if !ok {
-		t.Skip("SKIPPED: the log removes no files")
+		return // it removes no files
 	}
 	ctx := t.Context()
 	must := func(err error) {
@@ -209,7 +209,7 @@ func distinct(contents []eventlog.Content) map[canon.Hash]bool {
 func contentsAtOnce(t *testing.T, log eventlog.EventLog) {
 	db, ok := log.(eventlog.Database)
 	if !ok {
-		t.Skip("SKIPPED: the log removes no files")
+		return // it removes no files
 	}
 	done := make(chan struct{})
 	var remover, writers sync.WaitGroup
