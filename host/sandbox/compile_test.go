@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -39,6 +40,23 @@ func TestCodeIsTheSameOnAnyNumberOfProcessors(t *testing.T) {
 			t.Errorf("on %d processors: %d files, %d bytes, alone %d", processors, len(all), len(code), len(alone))
 		}
 	}
+}
+
+// TestRestoredCodeReplacesWhatCameMeanwhile: while code is compiled again, another process that looks for it
+// leaves what is not the module's in its folder, each time.
+func TestRestoredCodeReplacesWhatCameMeanwhile(t *testing.T) {
+	e := keeping(t)
+	wasm := tiny(output(`{"output":1}`)).Bytes()
+	folder := e.cache.folder(e.whole(t, wasm, DefaultLimits()).Code)
+	reader := e.reader
+	e.reader = func(ctx context.Context, module []byte, o RewriteOptions, dir string, missing func(*Prepared) bool) (*Prepared, error) {
+		must(t, os.MkdirAll(folder, 0o700))
+		must(t, os.WriteFile(filepath.Join(folder, "other"), []byte("code"), 0o600))
+		return reader(ctx, module, o, dir, missing)
+	}
+	m, err := e.Load(t.Context(), wasm, DefaultLimits())
+	must(t, err)
+	must(t, m.Close(t.Context()))
 }
 
 // TestWaitsForACompilationEndWithTheirContext: a load that finds the module in the

@@ -130,7 +130,7 @@ func (e *Engine) read(ctx context.Context, module []byte, digest Digest, limits 
 	var waited error
 	p, err := e.reader(ctx, module, e.rewriting(limits), dir, func(p *Prepared) bool {
 		folder := e.cache.folder(p.Code)
-		if compiled = !e.cache.use(folder); compiled && !locked {
+		if compiled = locked || !e.cache.use(folder); compiled && !locked { // what is there while it is restored is no good
 			lock := e.compiling[digest[0]]
 			if waited = lock.Acquire(ctx, exclusive); waited == nil {
 				unlock = func() { lock.Release(exclusive) }
@@ -145,7 +145,10 @@ func (e *Engine) read(ctx context.Context, module []byte, digest Digest, limits 
 	if dir != "" {
 		p.Folder = e.cache.folder(p.Code)
 	}
-	if compiled {
+	if compiled && locked {
+		err = empty(p.Folder) // of what a process has left that loaded the module meanwhile
+	}
+	if compiled && err == nil {
 		err = e.cache.keep(dir, p.Folder)
 	}
 	e.identify(p, module, digest, limits)
