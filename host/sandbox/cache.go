@@ -80,12 +80,8 @@ func (c *cache) folders() string {
 	return filepath.Join(c.root, fmt.Sprintf("cost-table-%d", rewrite.CostTableVersion))
 }
 
-// fill calls put to write a module's code, unless its folder exists. put gets an empty
-// folder, which becomes the module's folder if put succeeds.
-func (c *cache) fill(folder string, put func(dir string) error) error {
-	if hasFiles(folder) {
-		return nil
-	}
+// restore calls put to write a module's code into an empty folder, which replaces that of the module.
+func (c *cache) restore(folder string, put func(dir string) error) error {
 	dir, err := c.begin()
 	if err != nil {
 		return err
@@ -94,7 +90,7 @@ func (c *cache) fill(folder string, put func(dir string) error) error {
 	if err := put(dir); err != nil {
 		return err
 	}
-	return c.keep(dir, folder)
+	return c.replace(dir, folder)
 }
 
 // begin makes an empty folder for code. The caller removes it, unless it keeps the code.
@@ -119,6 +115,15 @@ func (c *cache) keep(dir, folder string) error {
 	}
 	c.filled(folder)
 	return nil
+}
+
+// replace is keep for code that takes the place of what is there: code that is spoiled, or what a process
+// left there that looked for it.
+func (c *cache) replace(dir, folder string) error {
+	if err := empty(folder); err != nil {
+		return err
+	}
+	return c.keep(dir, folder)
 }
 
 // empty takes a module's code out of the cache at once, even if another process is using

@@ -67,7 +67,7 @@ func (c *Code) Load(ctx context.Context, load func() error) error {
 		return err
 	}
 	defer c.lock.Release(exclusive)
-	if err := errors.Join(empty(c.folder), c.engine.cache.fill(c.folder, c.putBack)); err != nil {
+	if err := c.engine.cache.restore(c.folder, c.putBack); err != nil {
 		return err
 	}
 	return load()

@@ -48,10 +48,20 @@ func TestRestoredCodeReplacesWhatCameMeanwhile(t *testing.T) {
 	e := keeping(t)
 	wasm := tiny(output(`{"output":1}`)).Bytes()
 	folder := e.cache.folder(e.whole(t, wasm, DefaultLimits()).Code)
-	reader := e.reader
-	e.reader = func(ctx context.Context, module []byte, o RewriteOptions, dir string, missing func(*Prepared) bool) (*Prepared, error) {
+	leave := func() {
 		must(t, os.MkdirAll(folder, 0o700))
 		must(t, os.WriteFile(filepath.Join(folder, "other"), []byte("code"), 0o600))
+	}
+	must(t, e.cache.restore(folder, func(dir string) error {
+		leave()
+		return os.WriteFile(filepath.Join(dir, "code"), []byte("code"), 0o600)
+	}))
+	if all, err := files(folder); err != nil || len(all) != 1 || filepath.Base(all[0]) != "code" {
+		t.Errorf("%v, %v", all, err)
+	}
+	reader := e.reader
+	e.reader = func(ctx context.Context, module []byte, o RewriteOptions, dir string, missing func(*Prepared) bool) (*Prepared, error) {
+		leave()
 		return reader(ctx, module, o, dir, missing)
 	}
 	m, err := e.Load(t.Context(), wasm, DefaultLimits())

@@ -100,10 +100,7 @@ func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, l
 		err = load(p)      // another load may have made it again meanwhile
 		const attempts = 3 // because two processes may compile into the same folder at once
 		for i := 0; i < attempts && errors.Is(err, ErrSpoiled); i++ {
-			if err = empty(p.Folder); err == nil {
-				p, err = e.read(ctx, wasmBytes, digest, limits, true)
-			}
-			if err != nil {
+			if p, err = e.read(ctx, wasmBytes, digest, limits, true); err != nil {
 				return err
 			}
 			err = load(p)
@@ -116,7 +113,8 @@ func (e *Engine) Prepare(ctx context.Context, wasmBytes []byte, limits Limits, l
 }
 
 // read has a module read. Its code, which nothing is executed of, is in the cache afterwards. While
-// another load compiles the same module, this one waits for that code, unless the caller has the lock.
+// another load compiles the same module, this one waits for that code, unless the caller has the lock: then
+// the code replaces what is there.
 func (e *Engine) read(ctx context.Context, module []byte, digest Digest, limits Limits, locked bool) (*Prepared, error) {
 	dir, compiled, unlock := "", false, func() {}
 	if e.cache.root != "" {
@@ -130,7 +128,7 @@ func (e *Engine) read(ctx context.Context, module []byte, digest Digest, limits 
 	var waited error
 	p, err := e.reader(ctx, module, e.rewriting(limits), dir, func(p *Prepared) bool {
 		folder := e.cache.folder(p.Code)
-		if compiled = locked || !e.cache.use(folder); compiled && !locked { // what is there while it is restored is no good
+		if compiled = locked || !e.cache.use(folder); compiled && !locked {
 			lock := e.compiling[digest[0]]
 			if waited = lock.Acquire(ctx, exclusive); waited == nil {
 				unlock = func() { lock.Release(exclusive) }
@@ -145,10 +143,10 @@ func (e *Engine) read(ctx context.Context, module []byte, digest Digest, limits 
 	if dir != "" {
 		p.Folder = e.cache.folder(p.Code)
 	}
-	if compiled && locked {
-		err = empty(p.Folder) // of what a process has left that loaded the module meanwhile
-	}
-	if compiled && err == nil {
+	switch {
+	case compiled && locked:
+		err = e.cache.replace(dir, p.Folder)
+	case compiled:
 		err = e.cache.keep(dir, p.Folder)
 	}
 	e.identify(p, module, digest, limits)

@@ -65,7 +65,7 @@ func TestTheCacheStaysBelowItsBound(t *testing.T) {
 	c := &cache{root: t.TempDir(), room: disk.Of, most: 1600}
 	for i := range 100 {
 		folder := filepath.Join(c.root, "cost-table-1", string(rune('A'+i)))
-		must(t, c.fill(folder, func(dir string) error { return os.WriteFile(filepath.Join(dir, "code"), make([]byte, 90), 0o600) }))
+		must(t, c.restore(folder, func(dir string) error { return os.WriteFile(filepath.Join(dir, "code"), make([]byte, 90), 0o600) }))
 		if !hasFiles(folder) {
 			t.Fatalf("%d: what was just added is gone", i)
 		}
@@ -86,7 +86,7 @@ func TestTheCacheLeavesMostOfTheDisk(t *testing.T) {
 	}
 	for i := range 100 {
 		folder := filepath.Join(c.root, "cost-table-1", string(rune('A'+i)))
-		must(t, c.fill(folder, func(dir string) error { return os.WriteFile(filepath.Join(dir, "code"), make([]byte, 90), 0o600) }))
+		must(t, c.restore(folder, func(dir string) error { return os.WriteFile(filepath.Join(dir, "code"), make([]byte, 90), 0o600) }))
 		if !hasFiles(folder) {
 			t.Fatalf("%d: what was just added is gone", i)
 		}
