@@ -211,20 +211,8 @@ func contentsAtOnce(t *testing.T, log eventlog.EventLog) {
 	if !ok {
 		return // it removes no files
 	}
-	done := make(chan struct{})
-	var remover, writers sync.WaitGroup
-	remover.Go(func() {
-		for {
-			if _, err := db.RemoveUnusedModules(t.Context()); err != nil {
-				t.Error(err)
-			}
-			select {
-			case <-done:
-				return
-			default:
-			}
-		}
-	})
+	stop := removing(t, db)
+	var writers sync.WaitGroup
 	for w := range 2 {
 		writers.Go(func() {
 			for i := range 12 {
@@ -251,6 +239,5 @@ func contentsAtOnce(t *testing.T, log eventlog.EventLog) {
 		})
 	}
 	writers.Wait()
-	close(done)
-	remover.Wait()
+	stop()
 }

@@ -435,20 +435,7 @@ func modulesInUse(t *testing.T, log eventlog.EventLog) {
 	if !ok {
 		return // the log removes no modules
 	}
-	done := make(chan struct{})
-	var remover sync.WaitGroup
-	remover.Go(func() {
-		for {
-			if _, err := db.RemoveUnusedModules(t.Context()); err != nil {
-				t.Error(err)
-			}
-			select {
-			case <-done:
-				return
-			default:
-			}
-		}
-	})
+	stop := removing(t, db)
 	begun := 0
 	for i := range 60 {
 		digest, err := db.PutModule(t.Context(), []byte{byte(i), byte(i >> 8)})
@@ -472,13 +459,34 @@ func modulesInUse(t *testing.T, log eventlog.EventLog) {
 			t.Fatal(err)
 		}
 	}
-	close(done)
-	remover.Wait()
+	stop()
 	if _, err := db.RemoveUnusedModules(t.Context()); err != nil {
 		t.Error(err)
 	}
 	if c, err := eventlog.CountModules(t.Context(), db, ""); err != nil || c.Modules != begun {
 		t.Errorf("%d runs have begun, and there are %d modules, %v", begun, c.Modules, err)
+	}
+}
+
+// removing removes unused modules again and again, until stop is called.
+func removing(t *testing.T, db eventlog.Database) (stop func()) {
+	done := make(chan struct{})
+	var remover sync.WaitGroup
+	remover.Go(func() {
+		for {
+			if _, err := db.RemoveUnusedModules(t.Context()); err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-done:
+				return
+			default:
+			}
+		}
+	})
+	return func() {
+		close(done)
+		remover.Wait()
 	}
 }
 
