@@ -68,7 +68,7 @@ func drop(ctx context.Context, l *Server, p Partition, r Retirement) (d Dropped,
 	}
 	var archived archive.Heads
 	if r.ArchiveTo != "" {
-		archived = archive.Heads{}
+		archived = archive.Heads{} // so that a run that comes now keeps the partition
 	}
 	if r.ArchiveTo != "" && d.Runs > 0 { // without runs it may be gone: another host has dropped it
 		path := filepath.Join(r.ArchiveTo, p.Name)
