@@ -9,7 +9,7 @@ import (
 	"github.com/starling-host/starling"
 )
 
-// giveFolders reads the folders of --dir into the database. It returns nil if there are none.
+// giveFolders reads the folders of --dir into the database.
 func giveFolders(ctx context.Context, db *starling.DB, flags []string) (*starling.Files, error) {
 	var folders []starling.Folder
 	for _, flag := range flags {
@@ -18,9 +18,6 @@ func giveFolders(ctx context.Context, db *starling.DB, flags []string) (*starlin
 			f.Path, f.At = f.Path[:i], f.Path[i+1:]
 		}
 		folders = append(folders, f)
-	}
-	if len(folders) == 0 {
-		return nil, nil
 	}
 	files, err := db.Files(ctx, folders...)
 	if bad, ok := errors.AsType[*starling.FolderError](err); ok {

@@ -195,7 +195,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if err != nil {
 		return err
 	}
-	if tool = tool.In(files); files != nil && !tool.FindsFiles() {
+	if tool = tool.In(files); len(f.dirs) > 0 && !tool.FindsFiles() {
 		a.warn(tool.Name() + " does not look for the files of --dir: programs for WASI do, run_py, and tools in Python")
 	}
 	runID := starling.NewRunID()

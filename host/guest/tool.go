@@ -120,7 +120,10 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 	if err != nil {
 		return nil, err
 	}
-	var left []byte // the root of the files that the call leaves, once it has
+	var root []byte // of the files, which the call cannot change
+	if files != nil {
+		root = files.Root[:]
+	}
 	call := sandbox.Call{
 		Tool:      t.Name(),
 		Input:     input.JSON,
@@ -130,7 +133,7 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 		Probe: func(meter func() sandbox.Meter) {
 			a.SetProbe(func() event.Meter {
 				m := meter()
-				return event.Meter{Fuel: m.Fuel, PeakMemory: m.PeakMemory, Log: m.Log, Workspace: left}
+				return event.Meter{Fuel: m.Fuel, PeakMemory: m.PeakMemory, Log: m.Log, Workspace: root}
 			})
 		},
 	}
@@ -161,9 +164,6 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 	result, err := t.module.sandbox.Call(ctx, call, own)
 	if err == nil {
 		err = call.StopErr // the output took too long to look at
-	}
-	if err == nil && files != nil {
-		left = files.Root[:] // a call cannot change its files
 	}
 	if err != nil {
 		return nil, err
