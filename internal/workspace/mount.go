@@ -1,7 +1,6 @@
 package workspace
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -28,18 +27,6 @@ func Join(folders map[string]canon.Hash) (root canon.Hash, contents []Content) {
 		entries = append(entries, Entry{Name: name, Kind: Folder, Digest: digest})
 		contents = append(contents, above...)
 	}
-	slices.SortFunc(entries, func(a, b Entry) int { return strings.Compare(a.Name, b.Name) })
 	folder := Content{Bytes: Encode(entries), Folder: true}
 	return folder.Digest(), append(contents, folder)
-}
-
-// Uses returns the digests that a folder lists; a file or a link uses none.
-func (c Content) Uses() (digests []canon.Hash) {
-	if c.Folder {
-		entries, _ := Decode(c.Bytes) // what Encode wrote
-		for _, e := range entries {
-			digests = append(digests, e.Digest)
-		}
-	}
-	return digests
 }

@@ -126,6 +126,17 @@ type Content struct {
 // Digest returns the BLAKE3-256 of the content.
 func (c Content) Digest() canon.Hash { return canon.Sum(c.Bytes) }
 
+// Uses returns the digests that a folder lists; a file or a link uses none.
+func (c Content) Uses() (digests []canon.Hash) {
+	if c.Folder {
+		entries, _ := Decode(c.Bytes) // what Encode wrote
+		for _, e := range entries {
+			digests = append(digests, e.Digest)
+		}
+	}
+	return digests
+}
+
 // Get returns the content of a digest.
 type Get func(digest canon.Hash) ([]byte, error)
 
