@@ -2,56 +2,37 @@ package anthropic
 
 import (
 	"cmp"
-	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// client implements [provider.Capabler].
-type client struct {
-	converse.Config
-	api converse.API
-}
-
 // New returns the provider. It fails without a key, or with a base URL that is
 // not one.
 func New(c converse.Config) (provider.Provider, error) {
-	c, err := c.Complete(converse.Config{ID: "anthropic", BaseURL: "https://api.anthropic.com", APIVersion: "2023-06-01"})
+	c, _, err := c.Complete(converse.Config{ID: "anthropic", BaseURL: "https://api.anthropic.com", APIVersion: "2023-06-01"})
 	if err != nil {
 		return nil, err
 	}
-	return &client{c, converse.API{
-		Name: "anthropic", Key: c.APIKey, HTTP: converse.Client(c.HTTP), Fault: fault,
+	return &converse.API{
+		Config: c, Name: "anthropic", Key: c.APIKey, Caches: true, Fault: fault,
 		RequestID: func(h http.Header) string { return h.Get("Request-Id") },
-	}}, nil
-}
-
-// Capabilities implements [provider.Capabler].
-func (c *client) Capabilities() provider.Capabilities {
-	return provider.Capabilities{
-		Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, CacheControl: true, RequestID: true,
-	}
-}
-
-// Stream implements [provider.Provider].
-func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
-	body, betas, err := translate(req)
-	if err != nil {
-		return nil, fmt.Errorf("anthropic: %w", err)
-	}
-	header := http.Header{"Accept": {"application/json"}, "Anthropic-Version": {c.APIVersion}, "X-Api-Key": {c.APIKey}}
-	if len(betas) > 0 {
-		header["Anthropic-Beta"] = betas
-	}
-	return c.api.Ask(ctx, strings.TrimSuffix(c.BaseURL, "/")+"/v1/messages", header, body, &reader{})
+		Translate: func(req *provider.Request) (*converse.Call, error) {
+			body, betas, err := translate(req)
+			header := http.Header{"Accept": {"application/json"}, "Anthropic-Version": {c.APIVersion}, "X-Api-Key": {c.APIKey}}
+			if len(betas) > 0 {
+				header["Anthropic-Beta"] = betas
+			}
+			return &converse.Call{URL: strings.TrimSuffix(c.BaseURL, "/") + "/v1/messages", Header: header, Body: body, Reader: &reader{}}, err
+		},
+	}, nil
 }
 
 // mostTokens replaces a MaxOutputTokens of zero, which the API does not accept: the model's
@@ -76,7 +57,12 @@ func translate(req *provider.Request) (text []byte, betas []string, err error) {
 		return nil, nil, err
 	}
 	body := object{"model": req.Model, "stream": true}
-	p, err := parseParams(req.Params, body)
+	var p params
+	err = converse.Params(req.Params, known, &p, false, func(name string, value json.RawMessage) {
+		if slices.Contains(passed, name) {
+			body[name] = value
+		}
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -182,10 +168,10 @@ var passed = []string{
 	"temperature", "thinking", "top_p",
 }
 
-// hints are the options that are not.
-var hints = []string{"betas", "cache_messages", "cache_system", "cache_tools", "disable_parallel_tool_use"}
+// known are all options: those and the ones that the adapter reads.
+var known = slices.Sorted(slices.Values(slices.Concat(passed, []string{"betas", "cache_messages", "cache_system", "cache_tools", "disable_parallel_tool_use"})))
 
-// params are the options of a request.
+// params are the options that the adapter reads.
 type params struct {
 	Betas          []string
 	CacheMessages  cacheMark `json:"cache_messages"`
@@ -195,30 +181,6 @@ type params struct {
 	Thinking       struct {
 		BudgetTokens int64 `json:"budget_tokens"`
 	}
-}
-
-// parseParams returns the options that the adapter reads, and copies the others
-// into the body.
-func parseParams(raw canon.Raw, body object) (*params, error) {
-	known := slices.Sorted(slices.Values(slices.Concat(passed, hints)))
-	values, err := converse.Params(raw, known)
-	if err != nil {
-		return nil, err
-	}
-	p := &params{}
-	for _, key := range known {
-		value, ok := values[key]
-		if !ok {
-			continue
-		}
-		if err := converse.Option(key, value, p, false); err != nil {
-			return nil, err
-		}
-		if slices.Contains(passed, key) {
-			body[key] = value
-		}
-	}
-	return p, nil
 }
 
 // cacheMark is a mark for the cache, with the time that it lives.

@@ -2,7 +2,6 @@ package bedrock
 
 import (
 	"cmp"
-	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
@@ -21,15 +20,6 @@ import (
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
-
-// client implements [provider.Capabler].
-type client struct {
-	converse.Config
-	api      converse.API
-	endpoint string // without a slash at its end
-	signer   signer
-	bearer   string // goes before the signer if it is not empty
-}
 
 // New returns the provider. It takes the region and a bearer token or an access key from the variables
 // that AWS's own programs use, and fails without them, or with an invalid base URL. The key is
@@ -54,23 +44,34 @@ func New(c converse.Config) (provider.Provider, error) {
 	case !regexp.MustCompile(`^[A-Za-z0-9-]+$`).MatchString(s.region):
 		return nil, fmt.Errorf("bedrock: %q cannot be a region: it has letters, digits and hyphens", s.region)
 	}
-	base := cmp.Or(c.BaseURL, "https://bedrock-runtime."+s.region+"."+domain(s.region))
-	if err := converse.CheckURL("the base URL", base); err != nil {
-		return nil, fmt.Errorf("bedrock: %w", err)
-	}
-	u, err := url.Parse(base)
+	u, err := converse.ParseBase("bedrock", cmp.Or(c.BaseURL, "https://bedrock-runtime."+s.region+"."+domain(s.region)))
 	if err != nil {
-		return nil, fmt.Errorf("bedrock: the base URL: %w", err)
+		return nil, err
 	}
 	if bearer != "" && u.Scheme != "https" {
 		return nil, errors.New("bedrock: the key in AWS_BEARER_TOKEN_BEDROCK is only sent over https, and the base URL is not")
 	}
-	return &client{
-		Config: c, signer: s, bearer: bearer, endpoint: u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/"),
-		api: converse.API{
-			Name: "bedrock", Key: cmp.Or(bearer, s.token), HTTP: converse.Client(c.HTTP), Fault: fault, Untyped: true,
-			Events:    func(body io.Reader) converse.Events { return &frameReader{body} },
-			RequestID: func(h http.Header) string { return cmp.Or(h.Get("X-Amzn-Requestid"), h.Get("X-Amz-Requestid")) },
+	endpoint := u.Scheme + "://" + u.Host + strings.TrimSuffix(u.EscapedPath(), "/")
+	return &converse.API{
+		Config: c, Name: "bedrock", Key: cmp.Or(bearer, s.token), Fault: fault, Untyped: true,
+		Events:    func(body io.Reader) converse.Events { return &frameReader{body} },
+		RequestID: func(h http.Header) string { return cmp.Or(h.Get("X-Amzn-Requestid"), h.Get("X-Amz-Requestid")) },
+		Translate: func(req *provider.Request) (*converse.Call, error) {
+			body, err := translate(req)
+			if err != nil {
+				return nil, err
+			}
+			u, err := url.Parse(endpoint + "/model/" + escape(req.Model) + "/converse-stream")
+			if err != nil {
+				return nil, err
+			}
+			header := http.Header{"Content-Type": {"application/json"}}
+			if bearer != "" {
+				header.Set("Authorization", "Bearer "+bearer)
+			} else {
+				s.sign(http.MethodPost, u, header, body, time.Now())
+			}
+			return &converse.Call{URL: u.String(), Header: header, Body: body, Reader: &reader{}}, nil
 		},
 	}, nil
 }
@@ -87,30 +88,6 @@ func domain(region string) string {
 		}
 	}
 	return "amazonaws.com"
-}
-
-// Capabilities implements [provider.Capabler].
-func (c *client) Capabilities() provider.Capabilities {
-	return provider.Capabilities{Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, RequestID: true}
-}
-
-// Stream implements [provider.Provider].
-func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
-	body, err := translate(req)
-	if err != nil {
-		return nil, fmt.Errorf("bedrock: %w", err)
-	}
-	u, err := url.Parse(c.endpoint + "/model/" + escape(req.Model) + "/converse-stream")
-	if err != nil {
-		return nil, fmt.Errorf("bedrock: %w", err)
-	}
-	header := http.Header{"Content-Type": {"application/json"}}
-	if c.bearer != "" {
-		header.Set("Authorization", "Bearer "+c.bearer)
-	} else {
-		c.signer.sign(http.MethodPost, u, header, body, time.Now())
-	}
-	return c.api.Ask(ctx, u.String(), header, body, &reader{})
 }
 
 // signer signs requests as AWS requires, with Signature Version 4.

@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/starling-host/starling/internal/display"
@@ -121,26 +119,14 @@ var params = []string{
 
 // applyParams puts the options of the request into the body.
 func applyParams(in *input, req *provider.Request) error {
-	values, err := converse.Params(req.Params, params)
-	if err != nil {
+	read := struct {
+		*input
+		Temperature **float32 `json:"temperature"`
+		TopP        **float32 `json:"top_p"`
+	}{in, &in.InferenceConfig.Temperature, &in.InferenceConfig.TopP}
+	err := converse.Params(req.Params, params, &read, true, func(string, json.RawMessage) {})
+	if err != nil || req.TopK == nil {
 		return err
-	}
-	var settings struct {
-		Temperature *float32 `json:"temperature"`
-		TopP        *float32 `json:"top_p"`
-	}
-	for _, key := range slices.Sorted(maps.Keys(values)) {
-		into := any(in)
-		if key == "temperature" || key == "top_p" {
-			into = &settings
-		}
-		if err := converse.Option(key, values[key], into, true); err != nil {
-			return err
-		}
-	}
-	in.InferenceConfig.Temperature, in.InferenceConfig.TopP = settings.Temperature, settings.TopP
-	if req.TopK == nil {
-		return nil
 	}
 	if _, ok := in.AdditionalModelRequestFields["top_k"]; ok {
 		return errors.New(`params: option "additionalModelRequestFields": it has a top_k, and so has the request`)

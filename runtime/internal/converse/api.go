@@ -33,27 +33,28 @@ type Config struct {
 	Getenv func(string) string
 }
 
-// Complete fills in the defaults of a vendor. It fails without a key, or with an invalid
-// base URL.
-func (c Config) Complete(defaults Config) (Config, error) {
+// Complete fills in the defaults of a vendor, and returns the base URL as well. It fails without a
+// key, or with an invalid base URL.
+func (c Config) Complete(defaults Config) (Config, *url.URL, error) {
 	c.ID, c.BaseURL, c.APIVersion = cmp.Or(c.ID, defaults.ID), cmp.Or(c.BaseURL, defaults.BaseURL), cmp.Or(c.APIVersion, defaults.APIVersion)
 	if c.APIKey == "" {
-		return c, fmt.Errorf("%s: no API key", defaults.ID)
+		return c, nil, fmt.Errorf("%s: no API key", defaults.ID)
 	}
-	if err := CheckURL("the base URL", c.BaseURL); err != nil {
-		return c, fmt.Errorf("%s: %w", defaults.ID, err)
-	}
-	return c, nil
+	base, err := ParseBase(defaults.ID, c.BaseURL)
+	return c, base, err
 }
 
-// Info implements [provider.Provider] for a client that has the Config in it.
-func (c Config) Info() provider.Info { return provider.Info{ID: c.ID, APIVersion: c.APIVersion} }
-
-// API is a vendor's endpoint that takes JSON and answers with events.
+// API is a vendor's endpoint that takes JSON and answers with events. It implements [provider.Capabler].
 type API struct {
-	Name string       // of the provider, which begins every error
-	Key  string       // is kept out of every error; may be empty
-	HTTP *http.Client // see [Client]
+	Config
+	Name string // of the provider, which begins every error
+	Key  string // is kept out of every error; may be empty
+
+	// Translate returns what to send for a request.
+	Translate func(req *provider.Request) (*Call, error)
+
+	// Caches is whether the vendor caches prompts at marks that a request sets.
+	Caches bool
 
 	// Fault reads an error response. It returns nil for a response that is not the
 	// vendor's, such as the page of a proxy.
@@ -68,6 +69,22 @@ type API struct {
 	// Untyped takes a response for events unless its type says JSON or HTML. Without
 	// it the type must be that of events, or absent.
 	Untyped bool
+}
+
+// Call is a request as it is sent, and the reader of the response.
+type Call struct {
+	URL    string
+	Header http.Header
+	Body   []byte // an object of JSON
+	Reader Reader
+}
+
+// Info implements [provider.Provider].
+func (a *API) Info() provider.Info { return provider.Info{ID: a.ID, APIVersion: a.APIVersion} }
+
+// Capabilities implements [provider.Capabler].
+func (a *API) Capabilities() provider.Capabilities {
+	return provider.Capabilities{Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, CacheControl: a.Caches, RequestID: true}
 }
 
 // Events reads the events of a body, see [EventReader.Next].
@@ -105,14 +122,14 @@ func (f *Fault) Error() string {
 const maxFault = 64 << 10
 
 // post returns a response that has events.
-func (a *API) post(ctx context.Context, url string, header http.Header, body []byte) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+func (a *API) post(ctx context.Context, c *Call) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.URL, bytes.NewReader(c.Body))
 	if err != nil {
 		return nil, err
 	}
-	req.Header = header
+	req.Header = c.Header
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := a.HTTP.Do(req)
+	resp, err := Client(a.HTTP).Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -194,18 +211,18 @@ func (s *IDs) Unique(id string) string {
 	return id
 }
 
-// CheckURL returns the reason why text cannot be an API's URL; what is the provider's word for it.
-// The reason does not repeat text, which may contain a password. A password is refused as well:
-// net/http would send it beside the key and put the user into its errors, which are recorded.
-func CheckURL(what, text string) error {
+// ParseBase reads the base URL of a vendor. The error does not repeat text, which may contain a
+// password. A password is refused as well: net/http would send it beside the key and put the user into
+// its errors, which are recorded.
+func ParseBase(vendor, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil, u.Host == "", u.Scheme != "https" && u.Scheme != "http":
-		return errors.New(what + " is not an http or https URL")
+		return nil, errors.New(vendor + ": the base URL is not an http or https URL")
 	case u.User != nil:
-		return errors.New(what + " has a user or a password in it")
+		return nil, errors.New(vendor + ": the base URL has a user or a password in it")
 	}
-	return nil
+	return u, nil
 }
 
 // Client returns c through [provider.HashBodies], with bodies whose errors wrap

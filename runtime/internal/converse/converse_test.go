@@ -2,6 +2,7 @@ package converse_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"net/http"
@@ -34,15 +35,12 @@ func TestParams(t *testing.T) {
 		"no CBOR":                    {"\xff", "", "params: "},
 		"bytes, which JSON has none": {"\xa1\x61a\x41\x00", "", "params: "},
 	} {
-		params, err := converse.Params(canon.Raw(tc.raw), known)
+		var got []string
+		err := converse.Params(canon.Raw(tc.raw), known, nil, false, func(name string, value json.RawMessage) {
+			got = append(got, name+"="+string(value))
+		})
 		if (err == nil) != (tc.err == "") || err != nil && !strings.Contains(err.Error(), tc.err) {
 			t.Errorf("%s: got the error %v, want %q", name, err, tc.err)
-		}
-		var got []string
-		for _, key := range known {
-			if value, ok := params[key]; ok {
-				got = append(got, key+"="+string(value))
-			}
 		}
 		if strings.Join(got, " ") != tc.want {
 			t.Errorf("%s: got %s, want %s", name, got, tc.want)
@@ -117,7 +115,10 @@ func ask(ctx context.Context, body io.ReadCloser, r converse.Reader) (provider.E
 		}
 		return &http.Response{StatusCode: http.StatusOK, Body: body}, nil
 	})}
-	return api.Ask(ctx, "http://provider.invalid", http.Header{}, nil, r)
+	api.Translate = func(*provider.Request) (*converse.Call, error) {
+		return &converse.Call{URL: "http://provider.invalid", Header: http.Header{}, Reader: r}, nil
+	}
+	return api.Stream(ctx, &provider.Request{})
 }
 
 // TestChunksComeBeforeTheError reads an event that is data and an error together.

@@ -13,37 +13,40 @@ import (
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// Params returns the options of a request as canonical JSON, by name. An unknown name is
-// an error, because a misspelt option would otherwise silently have no effect.
-func Params(raw canon.Raw, known []string) (map[string]json.RawMessage, error) {
+// Params calls set with each option of a request, as canonical JSON, in the order of their names. An
+// unknown name is an error, because a misspelt option would otherwise silently have no effect.
+//
+// Each option is also read into the field of a struct that into points to, unless that is nil. Members
+// that the struct does not have are refused if it is strict.
+func Params(raw canon.Raw, known []string, into any, strict bool, set func(name string, value json.RawMessage)) error {
 	if len(raw) == 0 {
-		return nil, nil
+		return nil
 	}
 	text, err := canon.ToJSON(raw)
 	if err != nil {
-		return nil, fmt.Errorf("params: %w", err)
+		return fmt.Errorf("params: %w", err)
 	}
 	var params map[string]json.RawMessage
 	if err := json.Unmarshal(text, &params); err != nil {
-		return nil, fmt.Errorf("params: want a map of options, got %.60s", text)
+		return fmt.Errorf("params: want a map of options, got %.60s", text)
 	}
-	for _, key := range slices.Sorted(maps.Keys(params)) {
-		if !slices.Contains(known, key) {
-			return nil, fmt.Errorf("params: unknown option %q, known are %s", key, strings.Join(known, ", "))
+	names := slices.Sorted(maps.Keys(params))
+	for _, name := range names {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("params: unknown option %q, known are %s", name, strings.Join(known, ", "))
 		}
 	}
-	return params, nil
-}
-
-// Option reads one option into the field of a struct. Members that the struct does not
-// have are refused if it is strict.
-func Option(name string, value json.RawMessage, into any, strict bool) error {
-	d := json.NewDecoder(bytes.NewReader(fmt.Appendf(nil, "{%q:%s}", name, value)))
-	if strict {
-		d.DisallowUnknownFields()
-	}
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("params: option %q: %w", name, inWords(err))
+	for _, name := range names {
+		if into != nil {
+			d := json.NewDecoder(bytes.NewReader(fmt.Appendf(nil, "{%q:%s}", name, params[name])))
+			if strict {
+				d.DisallowUnknownFields()
+			}
+			if err := d.Decode(into); err != nil {
+				return fmt.Errorf("params: option %q: %w", name, inWords(err))
+			}
+		}
+		set(name, params[name])
 	}
 	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -28,12 +27,16 @@ type stream struct {
 	err    error // how it ended
 }
 
-// Ask sends a request, whose body is an object of JSON, and returns its response.
-func (a *API) Ask(ctx context.Context, url string, header http.Header, body []byte, r Reader) (provider.EventStream, error) {
+// Stream implements [provider.Provider].
+func (a *API) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
+	call, err := a.Translate(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", a.Name, err)
+	}
 	inner, cancel := context.WithCancel(ctx)
 	inner, hash := provider.WithBodyHash(inner)
-	s := &stream{api: a, reader: r, hash: hash, ctx: inner, cancel: cancel}
-	resp, err := a.post(inner, url, header, body)
+	s := &stream{api: a, reader: call.Reader, hash: hash, ctx: inner, cancel: cancel}
+	resp, err := a.post(inner, call)
 	if err != nil {
 		err = s.failure(ctx, err)
 		cancel()

@@ -1,11 +1,8 @@
 package gemini
 
 import (
-	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net/http"
 	"net/url"
@@ -13,67 +10,45 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
 
-// client implements [provider.Capabler].
-type client struct {
-	converse.Config
-	base *url.URL
-	api  converse.API
-}
-
 // New returns the provider. It fails without a key, or with a base URL that is
 // not one.
 func New(c converse.Config) (provider.Provider, error) {
-	c, err := c.Complete(converse.Config{ID: "gemini", BaseURL: "https://generativelanguage.googleapis.com", APIVersion: "v1beta"})
+	c, base, err := c.Complete(converse.Config{ID: "gemini", BaseURL: "https://generativelanguage.googleapis.com", APIVersion: "v1beta"})
 	if err != nil {
 		return nil, err
 	}
-	base, err := url.Parse(c.BaseURL)
-	if err != nil {
-		return nil, errors.New("gemini: the base URL cannot be parsed") // and may have a password in it
-	}
-	return &client{c, base.JoinPath(c.APIVersion), converse.API{
-		Name: "gemini", Key: c.APIKey, HTTP: converse.Client(c.HTTP), Fault: fault,
+	base = base.JoinPath(c.APIVersion)
+	return &converse.API{
+		Config: c, Name: "gemini", Key: c.APIKey, Fault: fault,
 		RequestID: func(http.Header) string { return "" }, // the events have it
-	}}, nil
-}
-
-// Capabilities implements [provider.Capabler].
-func (c *client) Capabilities() provider.Capabilities {
-	return provider.Capabilities{Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, RequestID: true}
-}
-
-// Stream implements [provider.Provider].
-func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
-	body, err := translate(req)
-	if err != nil {
-		return nil, fmt.Errorf("gemini: %w", err)
-	}
-	target, err := c.target(req.Model)
-	if err != nil {
-		return nil, fmt.Errorf("gemini: %w", err)
-	}
-	ids, err := converse.NewIDs(req)
-	if err != nil {
-		return nil, fmt.Errorf("gemini: %w", err)
-	}
-	return c.api.Ask(ctx, target, http.Header{"X-Goog-Api-Key": {c.APIKey}}, body, &reader{ids: ids})
+		Translate: func(req *provider.Request) (*converse.Call, error) {
+			body, err := translate(req)
+			if err != nil {
+				return nil, err
+			}
+			address, err := target(*base, req.Model)
+			if err != nil {
+				return nil, err
+			}
+			ids, err := converse.NewIDs(req)
+			return &converse.Call{URL: address, Header: http.Header{"X-Goog-Api-Key": {c.APIKey}}, Body: body, Reader: &reader{ids: ids}}, err
+		},
+	}, nil
 }
 
 // target returns the address of a model, whose name may begin with the kind of model.
-func (c *client) target(model string) (string, error) {
+func target(u url.URL, model string) (string, error) {
 	if strings.ContainsAny(model, "?&") || strings.Contains(model, "..") {
 		return "", fmt.Errorf("invalid model %q", model)
 	}
 	if !strings.HasPrefix(model, "models/") && !strings.HasPrefix(model, "tunedModels/") {
 		model = "models/" + model
 	}
-	u := *c.base
 	u.Path += "/" + model + ":streamGenerateContent"
 	u.RawPath, u.RawQuery = "", "alt=sse"
 	return u.String(), nil
@@ -83,7 +58,7 @@ func (c *client) target(model string) (string, error) {
 type object = map[string]any
 
 // options are the options that Params may have, with the types of their values, and
-// the members of objects among them.
+// the members of objects among them. Other members are refused.
 type options struct {
 	FrequencyPenalty, PresencePenalty, Temperature, TopP *float64
 	Seed                                                 *int32
@@ -125,7 +100,16 @@ func translate(req *provider.Request) ([]byte, error) {
 	}
 	config := object{}
 	body := object{"contents": contents, "generationConfig": config}
-	if err := setOptions(req.Params, body, config); err != nil {
+	err = converse.Params(req.Params, known, &options{}, true, func(name string, value json.RawMessage) {
+		switch {
+		case string(value) == "null":
+		case slices.Contains(ofTheBody, name):
+			body[name] = value
+		default:
+			config[name] = value
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	if len(req.StopSequences) > 0 {
@@ -151,29 +135,6 @@ func translate(req *provider.Request) ([]byte, error) {
 		}
 	}
 	return display.JSON(body, "")
-}
-
-// setOptions puts the options of a request into their places. Members of options that
-// the API does not have are refused as well.
-func setOptions(raw canon.Raw, body, config object) error {
-	values, err := converse.Params(raw, known)
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
-		value := values[name]
-		if err := converse.Option(name, value, &options{}, true); err != nil {
-			return err
-		}
-		switch {
-		case string(value) == "null":
-		case slices.Contains(ofTheBody, name):
-			body[name] = value
-		default:
-			config[name] = value
-		}
-	}
-	return nil
 }
 
 // choose returns the tool choice, or nil without one.

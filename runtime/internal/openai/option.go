@@ -34,12 +34,11 @@ var (
 	OpenRouter = Server{"openrouter", "https://openrouter.ai/api/v1", &router} // with the models of many vendors
 )
 
-// client is a Provider.
+// client makes requests.
 type client struct {
 	converse.Config
 	endpoint url.URL
 	dialect  dialect
-	api      converse.API
 }
 
 // New returns a Provider. It fails without a key for api.openai.com and openrouter.ai, and for an
@@ -71,9 +70,9 @@ func (s Server) New(c converse.Config) (provider.Provider, error) {
 	}
 	endpoint := d.locate(base, c.APIVersion)
 	c.APIVersion = cmp.Or(c.APIVersion, versionOf(base.Path), defaultVersion)
-	return &client{
-		Config: c, endpoint: endpoint, dialect: d.at(c.APIVersion),
-		api: converse.API{Name: c.ID, Key: c.APIKey, HTTP: converse.Client(c.HTTP), Fault: refusal, RequestID: requestID, Untyped: true},
+	return &converse.API{
+		Config: c, Name: c.ID, Key: c.APIKey, Translate: (&client{c, endpoint, d.at(c.APIVersion)}).translate, Fault: refusal, Untyped: true,
+		RequestID: func(h http.Header) string { return cmp.Or(h.Get("X-Request-Id"), h.Get("X-Generation-Id")) }, // the latter is OpenRouter's
 	}, nil
 }
 
@@ -101,12 +100,6 @@ func versionOf(p string) string {
 		return last
 	}
 	return ""
-}
-
-// Capabilities implements [provider.Capabler]. Whether there is reasoning depends
-// on the model.
-func (c *client) Capabilities() provider.Capabilities {
-	return provider.Capabilities{Tools: true, ToolChoice: true, Reasoning: true, StopSequences: true, RequestID: true}
 }
 
 // dialect describes how a server differs from the others.

@@ -1,10 +1,13 @@
 package openai
 
 import (
+	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 
@@ -36,6 +39,18 @@ type chatCall struct {
 type chatFunction struct {
 	Name      string `json:"name"`
 	Arguments string `json:"arguments"`
+}
+
+// translate implements [converse.API].
+func (c *client) translate(req *provider.Request) (*converse.Call, error) {
+	body, err := c.encode(req)
+	if err != nil {
+		return nil, err
+	}
+	ids, err := converse.NewIDs(req)
+	header := http.Header{"Accept": {"text/event-stream"}}
+	c.authorise(header)
+	return &converse.Call{URL: c.target(req.Model), Header: header, Body: body, Reader: &reader{calls: calls{ids: ids}}}, err
 }
 
 // encode returns the body for a request.
@@ -207,15 +222,12 @@ func (d dialect) setParams(raw canon.Raw, body object) error {
 	if d.extras {
 		known = slices.Sorted(slices.Values(slices.Concat(standard, extras)))
 	}
-	values, err := converse.Params(raw, slices.Concat(known, slices.Sorted(maps.Keys(elsewhere))))
-	if err != nil {
-		return err
-	}
-	for _, name := range slices.Sorted(maps.Keys(values)) {
+	var misplaced error
+	err := converse.Params(raw, slices.Concat(known, slices.Sorted(maps.Keys(elsewhere))), nil, false, func(name string, value json.RawMessage) {
 		if place, ok := elsewhere[name]; ok {
-			return fmt.Errorf("the option %q is set by %s", name, place)
+			misplaced = cmp.Or(misplaced, fmt.Errorf("the option %q is set by %s", name, place))
 		}
-		body[name] = values[name]
-	}
-	return nil
+		body[name] = value
+	})
+	return cmp.Or(err, misplaced)
 }

@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -14,21 +13,6 @@ import (
 	"github.com/starling-host/starling/runtime/internal/converse"
 	"github.com/starling-host/starling/runtime/provider"
 )
-
-// Stream implements [provider.Provider].
-func (c *client) Stream(ctx context.Context, req *provider.Request) (provider.EventStream, error) {
-	body, err := c.encode(req)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.ID, err)
-	}
-	ids, err := converse.NewIDs(req)
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.ID, err)
-	}
-	header := http.Header{"Accept": {"text/event-stream"}}
-	c.authorise(header)
-	return c.api.Ask(ctx, c.target(req.Model), header, body, &reader{calls: calls{ids: ids}})
-}
 
 // reader implements [converse.Reader].
 type reader struct {
@@ -154,11 +138,6 @@ func (s *reader) count(m *converse.Message, u *usage) {
 		s.usage = now
 		m.Usage(now)
 	}
-}
-
-// requestID returns the server's name for the exchange, or "".
-func requestID(h http.Header) string {
-	return cmp.Or(h.Get("X-Request-Id"), h.Get("X-Generation-Id")) // the latter is OpenRouter's
 }
 
 // refusal reads the body of an error response, which may have the status 200.
