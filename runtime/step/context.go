@@ -44,7 +44,7 @@ type Context struct {
 
 	rules       map[string]uint32           // recorded versions of the rules, by tool, see [Call]; not changed
 	nested      map[string]*nestedCall      // nested calls in the earlier events, by id
-	carried     carried                     // effects of calls without an outcome; live only, not changed
+	carried     carried                     // effects of calls without an outcome; not used by a replay, not changed
 	given       map[string]*event.Workspace // files of earlier calls, by id; not changed
 	began       time.Time                   // when this process took over the run; live only
 	earlierTime time.Duration               // the time that the run took in earlier processes
@@ -220,13 +220,9 @@ func (c *Context) count(a *Attempt, payload any) {
 			t.ToolCalls++
 		}
 	case *event.ToolCallCompleted:
-		a.ended = true
-		c.open--
-		c.outcome(p.Meter)
+		c.outcome(a, p.Meter)
 	case *event.ToolCallFailed:
-		a.ended = true
-		c.open--
-		c.outcome(p.Meter)
+		c.outcome(a, p.Meter)
 	case *event.RunCompleted:
 		t.MerkleRoot, c.closed = p.MerkleRoot, true
 	case *event.RunFailed:
@@ -236,9 +232,11 @@ func (c *Context) count(a *Attempt, payload any) {
 	}
 }
 
-// outcome counts the consumption of an attempt.
-func (c *Context) outcome(m Meter) {
-	_ = c.meter.Outcome(m)
+// outcome ends an attempt, and counts its consumption.
+func (c *Context) outcome(a *Attempt, m Meter) {
+	a.ended = true
+	c.open--
+	_ = c.meter.Outcome(m) // [Checkpoint] checks the caps
 	c.totals.addMeter(m)
 }
 

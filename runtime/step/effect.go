@@ -266,13 +266,8 @@ func (c *Context) takeFuel(p *event.SideEffectRecorded, recorded event.SideEffec
 // Now panics with a [*MismatchError], or the error of the log, if the time cannot be recorded or
 // replayed; [CallTool] recovers that. It also panics outside of a run.
 func Now(ctx context.Context) time.Time {
-	return draw(ctx, "Now", event.EffectNow, func(c *Context) int64 {
-		return c.clock().UnixNano()
-	}, func(raw canon.Raw) (time.Time, error) {
-		var ns int64
-		err := canon.Unmarshal(raw, &ns)
-		return time.Unix(0, ns).UTC(), err
-	})
+	ns := draw(ctx, "Now", event.EffectNow, func(c *Context) int64 { return c.clock().UnixNano() }, nil)
+	return time.Unix(0, ns).UTC()
 }
 
 // Random returns 64 random bits from crypto/rand, recorded as "rand". It panics
@@ -282,33 +277,28 @@ func Random(ctx context.Context) uint64 {
 		var b [8]byte
 		_, _ = rand.Read(b[:]) // never fails
 		return binary.BigEndian.Uint64(b[:])
-	}, func(raw canon.Raw) (bits uint64, err error) {
-		err = canon.Unmarshal(raw, &bits)
-		return bits, err
-	})
+	}, nil)
 }
 
 // Seed returns 32 random bytes from crypto/rand, recorded as "seed", to seed a generator of the
 // caller: one event for any amount of randomness. It panics when [Now] does.
 func Seed(ctx context.Context) [32]byte {
-	return draw(ctx, "Seed", event.EffectSeed, func(*Context) []byte {
-		var b [32]byte
-		_, _ = rand.Read(b[:]) // never fails
-		return b[:]
-	}, func(raw canon.Raw) (seed [32]byte, err error) {
-		var b []byte
-		if err := canon.Unmarshal(raw, &b); err != nil {
-			return seed, err
+	const size = 32
+	return [size]byte(draw(ctx, "Seed", event.EffectSeed, func(*Context) []byte {
+		b := make([]byte, size)
+		_, _ = rand.Read(b) // never fails
+		return b
+	}, func(b []byte) error {
+		if len(b) != size {
+			return fmt.Errorf("step: a seed has %d bytes, want %d", len(b), size)
 		}
-		if len(b) != len(seed) {
-			return seed, fmt.Errorf("step: a seed has %d bytes, want %d", len(b), len(seed))
-		}
-		return [32]byte(b), nil
-	})
+		return nil
+	}))
 }
 
-// draw records the result of live, or finds it in the recording, and returns the decoded record.
-func draw[L, T any](ctx context.Context, function, name string, live func(*Context) L, decode func(canon.Raw) (T, error)) T {
+// draw records the result of live, or finds it in the recording, and returns the record. A check, unless
+// it is nil, refuses a recorded value.
+func draw[T any](ctx context.Context, function, name string, live func(*Context) T, check func(T) error) (value T) {
 	a := attemptOf(ctx, function)
 	effect := event.SideEffectRecorded{Name: name, CallID: a.callID}
 	if known, ok, err := a.recordedEffect(ctx, name, nil); err != nil {
@@ -323,15 +313,17 @@ func draw[L, T any](ctx context.Context, function, name string, live func(*Conte
 		effect.Value = raw
 	}
 	effect, err := a.recordEffect(ctx, effect, func(raw canon.Raw) error {
-		_, err := decode(raw)
+		err := canon.Unmarshal(raw, &value)
+		if err == nil && check != nil {
+			err = check(value)
+		}
 		return err
 	})
+	if err == nil { // a live run has not read it
+		err = canon.Unmarshal(effect.Value, &value)
+	}
 	if err != nil {
 		panic(err)
-	}
-	value, err := decode(effect.Value)
-	if err != nil {
-		panic(err) // recordEffect has decoded it before
 	}
 	return value
 }

@@ -17,25 +17,16 @@ func (c *Context) continueFrom(earlier []event.Event) error {
 	if c.meter, err = budget.Resume(c.cfg.Budget, earlier); err != nil {
 		return err
 	}
-	if c.replaying() {
-		return c.takeUp(earlier)
+	if !c.replaying() {
+		c.began = c.clock()
+		c.earlierTime = worked(earlier)
+		for _, ev := range earlier {
+			hash := ev.Hash()
+			c.seq, c.prevHash = ev.Seq, hash[:]
+			c.leaves.Add(hash)
+		}
 	}
-	if c.carried, err = carry(earlier); err != nil {
-		return err
-	}
-	c.began = c.clock()
-	c.earlierTime = worked(earlier)
-	for _, ev := range earlier {
-		hash := ev.Hash()
-		c.seq, c.prevHash = ev.Seq, hash[:]
-		c.leaves.Add(hash)
-	}
-	return c.takeUp(earlier)
-}
-
-// takeUp counts the earlier events.
-func (c *Context) takeUp(earlier []event.Event) error {
-	keys := map[string]string{}
+	keys, open := map[string]string{}, map[string]*openCall{}
 	c.nested = map[string]*nestedCall{}
 	for i, ev := range earlier {
 		if ev.RunID != c.cfg.RunID || ev.Seq != uint64(i)+1 {
@@ -61,12 +52,29 @@ func (c *Context) takeUp(earlier []event.Event) error {
 			if p.Attempt <= 1 {
 				c.totals.ToolCalls++
 			}
+			open[p.CallID] = &openCall{key: keyOf(p.CallID, p.IdempKey)}
 		case event.ToolCallCompleted:
 			c.totals.addMeter(p.Meter)
+			settle(open, p.CallID)
 		case event.ToolCallFailed:
 			c.totals.addMeter(p.Meter)
+			if p.Final {
+				settle(open, p.CallID)
+			}
 		case event.SideEffectRecorded:
 			c.totals.addEffect(&p)
+			// The policy is asked again, because it may have changed.
+			if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent && p.Name != event.EffectPolicy {
+				call.effects = append(call.effects, p)
+			}
+		}
+	}
+	c.carried = carried{}
+	for _, call := range open {
+		// Several processes may have tried the call, one after the other. Each began with the
+		// record of the one before, so the longest record is the last.
+		if len(call.effects) > len(c.carried[call.key]) {
+			c.carried[call.key] = call.effects
 		}
 	}
 	return nil
@@ -114,41 +122,6 @@ type carried map[string][]event.SideEffectRecorded
 type openCall struct {
 	key     string // the id in its idempotency keys
 	effects []event.SideEffectRecorded
-}
-
-// carry collects the effects of calls without an outcome from earlier events.
-func carry(earlier []event.Event) (carried, error) {
-	open := map[string]*openCall{}
-	for _, ev := range earlier {
-		payload, err := event.OfCall(ev)
-		if err != nil {
-			return nil, err
-		}
-		switch p := payload.(type) {
-		case event.ToolCallScheduled:
-			open[p.CallID] = &openCall{key: keyOf(p.CallID, p.IdempKey)}
-		case event.SideEffectRecorded:
-			// The policy is asked again, because it may have changed.
-			if call := open[p.CallID]; call != nil && p.Name != event.EffectIntent && p.Name != event.EffectPolicy {
-				call.effects = append(call.effects, p)
-			}
-		case event.ToolCallCompleted:
-			settle(open, p.CallID)
-		case event.ToolCallFailed:
-			if p.Final {
-				settle(open, p.CallID)
-			}
-		}
-	}
-	c := carried{}
-	for _, call := range open {
-		// Several processes may have tried the call, one after the other. Each began with the
-		// record of the one before, so the longest record is the last.
-		if len(call.effects) > len(c[call.key]) {
-			c[call.key] = call.effects
-		}
-	}
-	return c, nil
 }
 
 // settle removes a call that has its outcome, and the calls that it replaced.
