@@ -147,9 +147,27 @@ func (b *Toolbox) open(ctx context.Context, f *File, e *Entry, load Loader, gete
 	case e.Module != nil:
 		return b.openModule(ctx, e, load)
 	case e.Builtin != nil:
-		return openBuiltin(e)
+		t := builtin.Fetch()
+		if e.Builtin.Name == readsFiles {
+			var err error
+			if t, err = builtin.ReadFile(e.Builtin.Dir); err != nil {
+				return nil, e.wrap(err)
+			}
+		}
+		if e.Builtin.Rename != "" {
+			t = tool.Rename(t, e.Builtin.Rename)
+		}
+		return []tool.Tool{t}, nil
 	}
-	return b.openServer(ctx, f, e, getenv)
+	client, err := e.MCP.Connect(ctx, filepath.Dir(f.Path), getenv)
+	if missing, ok := errors.AsType[*missingVariable](err); ok {
+		return nil, e.at.Errorf("", "%v", missing)
+	}
+	if err != nil {
+		return nil, e.wrap(err)
+	}
+	b.release = append(b.release, client.Close)
+	return client.Tools(), nil
 }
 
 func (b *Toolbox) openModule(ctx context.Context, e *Entry, load Loader) ([]tool.Tool, error) {
@@ -159,40 +177,19 @@ func (b *Toolbox) openModule(ctx context.Context, e *Entry, load Loader) ([]tool
 	}
 	b.release = append(b.release, release)
 	if e.Module.Tool != "" {
-		tools, err = e.pick(tools)
+		at := slices.IndexFunc(tools, func(t tool.Tool) bool { return t.Name() == e.Module.Tool })
+		if at < 0 {
+			return nil, e.at.Errorf("it has "+strings.Join(lists.Map(tools, tool.Tool.Name), ", "), "the module has no tool %q", e.Module.Tool)
+		}
+		tools = tools[at : at+1]
 	}
-	if err == nil && e.Module.Rename != "" {
+	if e.Module.Rename != "" {
 		if len(tools) != 1 {
 			return nil, e.at.Errorf("choose one with the key name, and make an entry of each", "the module has %d tools, but only one name for them", len(tools))
 		}
 		tools = []tool.Tool{tool.Rename(tools[0], e.Module.Rename)}
 	}
-	return tools, err
-}
-
-// pick returns the one tool that the entry names.
-func (e *Entry) pick(tools []tool.Tool) ([]tool.Tool, error) {
-	var names []string
-	for _, t := range tools {
-		if t.Name() == e.Module.Tool {
-			return []tool.Tool{t}, nil
-		}
-		names = append(names, t.Name())
-	}
-	return nil, e.at.Errorf("it has "+strings.Join(names, ", "), "the module has no tool %q", e.Module.Tool)
-}
-
-func openBuiltin(e *Entry) (tools []tool.Tool, err error) {
-	t := builtin.Fetch()
-	if e.Builtin.Name == readsFiles {
-		if t, err = builtin.ReadFile(e.Builtin.Dir); err != nil {
-			return nil, e.wrap(err)
-		}
-	}
-	if e.Builtin.Rename != "" {
-		t = tool.Rename(t, e.Builtin.Rename)
-	}
-	return []tool.Tool{t}, nil
+	return tools, nil
 }
 
 // add adds the tools of an entry. Their names must be new.
@@ -246,19 +243,6 @@ var inherited = []string{
 	"HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER",
 	"APPDATA", "COMSPEC", "HOMEDRIVE", "HOMEPATH", "LOCALAPPDATA", "PATHEXT", "PROGRAMFILES", "SYSTEMDRIVE", "SYSTEMROOT", "TEMP", "TMP",
 	"USERNAME", "USERPROFILE", "WINDIR",
-}
-
-// openServer connects to a server of the Model Context Protocol.
-func (b *Toolbox) openServer(ctx context.Context, f *File, e *Entry, getenv func(string) string) ([]tool.Tool, error) {
-	client, err := e.MCP.Connect(ctx, filepath.Dir(f.Path), getenv)
-	if missing, ok := errors.AsType[*missingVariable](err); ok {
-		return nil, e.at.Errorf("", "%v", missing)
-	}
-	if err != nil {
-		return nil, e.wrap(err)
-	}
-	b.release = append(b.release, client.Close)
-	return client.Tools(), nil
 }
 
 // Connect starts the server in a folder, or connects to it, and lists its tools, within 30 seconds,
