@@ -9,6 +9,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 )
 
 // httpBuckets range from an answer from memory to an answer that waited for its run.
@@ -30,9 +31,9 @@ func NewHTTPMetrics(r prometheus.Registerer) *HTTPMetrics {
 	return &HTTPMetrics{
 		requests: counters(r, "starling_http_requests_total", "Requests that were answered, by route and status; 499 if the client had gone.", "route", "code"),
 		duration: histogram(r, "starling_http_request_duration_seconds", "Time until requests were answered; of a stream, until it ended.", httpBuckets, "route"),
-		ready: register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		ready: promauto.With(r).NewGaugeVec(prometheus.GaugeOpts{
 			Name: "starling_ready", Help: "1 if a check of the host's readiness succeeds, otherwise 0.",
-		}, []string{"check"})),
+		}, []string{"check"}),
 	}
 }
 
@@ -140,14 +141,13 @@ type CPUState struct {
 
 // RegisterCPU registers the metrics of CPU slots with r. It calls state at each scrape.
 func RegisterCPU(r prometheus.Registerer, state func() CPUState) {
-	r.MustRegister(
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "starling_cpu_waiting_tenants", Help: "Tenants whose calls wait for a CPU slot."},
-			func() float64 { return float64(state().Tenants) }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "starling_cpu_wait_seconds_total", Help: "Time that calls waited for CPU slots."},
-			func() float64 { return state().Waited.Seconds() }),
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "starling_calls_demoted_total", Help: "Calls that computed for long and got the lowest priority."},
-			func() float64 { return float64(state().Demoted) }),
-	)
+	with := promauto.With(r)
+	with.NewGaugeFunc(prometheus.GaugeOpts{Name: "starling_cpu_waiting_tenants", Help: "Tenants whose calls wait for a CPU slot."},
+		func() float64 { return float64(state().Tenants) })
+	with.NewCounterFunc(prometheus.CounterOpts{Name: "starling_cpu_wait_seconds_total", Help: "Time that calls waited for CPU slots."},
+		func() float64 { return state().Waited.Seconds() })
+	with.NewCounterFunc(prometheus.CounterOpts{Name: "starling_calls_demoted_total", Help: "Calls that computed for long and got the lowest priority."},
+		func() float64 { return float64(state().Demoted) })
 }
 
 // NewRegistry returns a registry with the metrics of the Go runtime and of the
@@ -161,19 +161,17 @@ func NewRegistry() *prometheus.Registry {
 // RegisterBuild registers a metric with r that is always 1, and has the version of the
 // program as a label.
 func RegisterBuild(r prometheus.Registerer, version string) {
-	g := prometheus.NewGauge(prometheus.GaugeOpts{
+	promauto.With(r).NewGauge(prometheus.GaugeOpts{
 		Name: "starling_build_info", Help: "1, with the version of the program.", ConstLabels: prometheus.Labels{"version": version},
-	})
-	g.Set(1)
-	r.MustRegister(g)
+	}).Set(1)
 }
 
 // RegisterCertificate registers the time at which a server's certificate expires with r,
 // in seconds since 1970. It calls expires at each scrape.
 func RegisterCertificate(r prometheus.Registerer, expires func() time.Time) {
-	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+	promauto.With(r).NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "starling_certificate_expiry_timestamp_seconds", Help: "When the certificate expires, in seconds since 1970.",
-	}, func() float64 { return float64(expires().Unix()) }))
+	}, func() float64 { return float64(expires().Unix()) })
 }
 
 // Seal measures that ended runs are signed. A nil *Seal measures nothing. It is safe for

@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/starling-host/starling/eventlog/event"
@@ -60,7 +61,7 @@ func NewMetrics(r prometheus.Registerer) *Metrics {
 		return nil
 	}
 	m := &Metrics{
-		runsStarted:  counter(r, "starling_runs_started_total", "Runs started, including those that ended at once."),
+		runsStarted:  promauto.With(r).NewCounter(prometheus.CounterOpts{Name: "starling_runs_started_total", Help: "Runs started, including those that ended at once."}),
 		runsInFlight: gauge(r, "starling_runs_in_flight", "Runs that are going on."),
 		runTerminal: counters(r, "starling_run_terminal_total",
 			"Runs that ended, by status (ok, error, cancelled or budget) and type of error.", "status", "error_type"),
@@ -234,26 +235,16 @@ func (m *Metrics) ObserveEgress(outcome string) {
 	}
 }
 
-// register adds a collector to r.
-func register[C prometheus.Collector](r prometheus.Registerer, c C) C {
-	r.MustRegister(c)
-	return c
-}
-
-func counter(r prometheus.Registerer, name, help string) prometheus.Counter {
-	return register(r, prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help}))
-}
-
 func gauge(r prometheus.Registerer, name, help string) prometheus.Gauge {
-	return register(r, prometheus.NewGauge(prometheus.GaugeOpts{Name: name, Help: help}))
+	return promauto.With(r).NewGauge(prometheus.GaugeOpts{Name: name, Help: help})
 }
 
 func counters(r prometheus.Registerer, name, help string, labels ...string) *prometheus.CounterVec {
-	return register(r, prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels))
+	return promauto.With(r).NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 }
 
 func histogram(r prometheus.Registerer, name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
-	return register(r, prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels))
+	return promauto.With(r).NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, labels)
 }
 
 // MaxNames bounds the tools, and the models, that have a label of their own.
