@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // Field is a field that a word of a query may name.
@@ -129,12 +130,7 @@ func Parse(text string, now time.Time) (q Query, err error) {
 	return q, nil
 }
 
-func fieldNames() (names []string) {
-	for _, f := range Fields {
-		names = append(names, f.Name)
-	}
-	return names
-}
+func fieldNames() []string { return lists.Map(Fields, func(f Field) string { return f.Name }) }
 
 func example(field string) string {
 	f := Fields[slices.Index(fieldNames(), field)]
@@ -229,11 +225,7 @@ func parseTime(text string, now time.Time) (t time.Time, err error) {
 
 // String returns the query as it was written.
 func (q Query) String() string {
-	words := make([]string, len(q.terms))
-	for i, t := range q.terms {
-		words[i] = t.source
-	}
-	return strings.Join(words, " ")
+	return strings.Join(lists.Map(q.terms, func(t term) string { return t.source }), " ")
 }
 
 // With returns the text of the query with another value of a field, or without the field for an
