@@ -63,14 +63,13 @@ type frame struct {
 
 // node is one call stack: the frame of the function that runs, below its caller.
 type node struct {
-	frame    frame
-	caller   *node // nil for the root, which no function is
-	callees  map[frame]*node
-	order    []*node // callees, as they came
-	fuel     uint64  // spent by the function itself
-	calls    uint64
-	depth    int
-	overflow bool // the frame [Beyond]
+	frame   frame
+	caller  *node // nil for the root, which no function is
+	callees map[frame]*node
+	order   []*node // callees, as they came
+	fuel    uint64  // spent by the function itself
+	calls   uint64
+	depth   int
 }
 
 // Call is one call of a guest.
@@ -168,16 +167,12 @@ func (c *Call) callee(caller *node, f frame) *node {
 	if n, ok := caller.callees[f]; ok {
 		return n
 	}
-	if caller.caller != nil && caller.caller.overflow || caller.depth >= maxDepth || c.nodes >= maxStacks || c.profile.stacks.Load() >= maxAll {
-		return c.furtherCallee(f)
+	kept := c.beyond == nil || caller.caller != c.beyond
+	if kept && caller.depth < maxDepth && c.nodes < maxStacks && c.profile.stacks.Load() < maxAll {
+		return c.add(caller, f)
 	}
-	return c.add(caller, f)
-}
-
-func (c *Call) furtherCallee(f frame) *node {
 	if c.beyond == nil {
 		c.beyond = c.add(c.stack[0], frame{name: Beyond})
-		c.beyond.overflow = true
 	}
 	if n, ok := c.beyond.callees[f]; ok {
 		return n
@@ -238,10 +233,8 @@ func (b *builder) samples(n *node, stack []*profile.Location) {
 		stack = append(stack, b.location(n.frame))
 	}
 	if n.fuel > 0 || n.calls > 0 {
-		leafFirst := make([]*profile.Location, len(stack))
-		for i, l := range stack {
-			leafFirst[len(stack)-1-i] = l
-		}
+		leafFirst := slices.Clone(stack)
+		slices.Reverse(leafFirst)
 		b.out.Sample = append(b.out.Sample, &profile.Sample{
 			Location: leafFirst, Value: []int64{int64(n.calls), int64(n.fuel)}, Label: map[string][]string{"tool": {b.tool}},
 		})
