@@ -46,7 +46,7 @@ func (a *API) Stream(ctx context.Context, req *provider.Request) (provider.Event
 	if a.Events != nil {
 		s.events = a.Events(resp.Body)
 	}
-	s.message.RequestID = s.requestID
+	s.message = Message{RequestID: s.requestID, open: map[int64]*block{}}
 	return s, nil
 }
 
@@ -250,15 +250,8 @@ func (m *Message) Open(index int64, kind provider.ChunkKind) error {
 	if m.IsOpen(index) {
 		return Malformed("block %d is opened twice", index)
 	}
-	m.put(index, &block{kind: kind})
+	m.open[index] = &block{kind: kind}
 	return nil
-}
-
-func (m *Message) put(index int64, b *block) {
-	if m.open == nil {
-		m.open = map[int64]*block{}
-	}
-	m.open[index] = b
 }
 
 // OpenToolUse opens a tool use. The input counts if no delta follows; without
@@ -298,7 +291,7 @@ func (m *Message) Delta(index int64, kind provider.ChunkKind, text string) error
 // Extend is Delta for a protocol in which the first delta opens a block.
 func (m *Message) Extend(index int64, kind provider.ChunkKind, text string) error {
 	if !m.IsOpen(index) {
-		m.put(index, &block{kind: kind})
+		m.open[index] = &block{kind: kind}
 	}
 	return m.Delta(index, kind, text)
 }

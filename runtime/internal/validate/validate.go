@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/big"
 	"net/url"
 	"regexp"
@@ -445,11 +446,7 @@ func children(v any) []any {
 	case []any:
 		return v
 	case map[string]any:
-		all := make([]any, 0, len(v))
-		for _, child := range v {
-			all = append(all, child)
-		}
-		return all
+		return slices.Collect(maps.Values(v))
 	}
 	return nil
 }
