@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -283,39 +282,22 @@ const (
 // declarations of the tools whose names and descriptions contain most words of the query.
 // It depends only on the tools, and has no effects.
 func Search(tools ...Tool) Tool {
-	return search(tools)
-}
-
-type search []Tool
-
-// Name implements [Tool].
-func (search) Name() string { return SearchName }
-
-// Description implements [Tool].
-func (search) Description() string {
-	return "Finds tools that a program may call, and returns their declarations in TypeScript."
-}
-
-// Schema implements [Tool].
-func (search) Schema() json.RawMessage {
-	return json.RawMessage(`{"type":"object","properties":{"query":{"type":"string","description":"A name, or some words of what the tool is to do"}},"required":["query"],"additionalProperties":false}`)
-}
-
-// Execute implements [Tool].
-func (s search) Execute(ctx context.Context, input json.RawMessage) (json.RawMessage, error) {
-	var in struct {
-		Query *string `json:"query"`
+	type query struct {
+		Query string `json:"query" jsonschema:"description=A name, or some words of what the tool is to do"`
 	}
-	if err := json.Unmarshal(input, &in); err != nil || in.Query == nil {
-		return nil, ToolDiscard(errors.New(`the input must be {"query": "..."}`))
-	}
-	if len(*in.Query) > maxQuery {
-		return nil, ToolDiscard(fmt.Errorf("the query has %d bytes, and may have %d", len(*in.Query), maxQuery))
+	about := "Finds tools that a program may call, and returns their declarations in TypeScript."
+	return Typed(SearchName, about, func(ctx context.Context, in query) (string, error) { return search(ctx, tools, in.Query) })
+}
+
+// search returns the declarations of the tools that have words of a query.
+func search(ctx context.Context, tools []Tool, query string) (string, error) {
+	if len(query) > maxQuery {
+		return "", ToolDiscard(fmt.Errorf("the query has %d bytes, and may have %d", len(query), maxQuery))
 	}
 	times := map[string]int{}
-	for _, w := range strings.FieldsFunc(strings.ToLower(*in.Query), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+	for _, w := range strings.FieldsFunc(strings.ToLower(query), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		if times[w]++; len(times) > maxQueryWords {
-			return nil, ToolDiscard(fmt.Errorf("the query has more than %d different words", maxQueryWords))
+			return "", ToolDiscard(fmt.Errorf("the query has more than %d different words", maxQueryWords))
 		}
 	}
 	type match struct {
@@ -323,9 +305,9 @@ func (s search) Execute(ctx context.Context, input json.RawMessage) (json.RawMes
 		score int
 	}
 	var matches []match
-	for _, t := range s {
+	for _, t := range tools {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return "", err
 		}
 		name, description, score := strings.ToLower(t.Name()), strings.ToLower(t.Description()), 0
 		for w, n := range times {
@@ -341,9 +323,9 @@ func (s search) Execute(ctx context.Context, input json.RawMessage) (json.RawMes
 		}
 	}
 	if len(matches) == 0 {
-		return json.Marshal("no tool has these words in its name or description")
+		return "no tool has these words in its name or description", nil
 	}
 	slices.SortStableFunc(matches, func(a, b match) int { return cmp.Compare(b.score, a.score) })
 	found := matches[:min(len(matches), maxFound)]
-	return json.Marshal(TypeScript(lists.Map(found, func(m match) Tool { return m.Tool })...))
+	return TypeScript(lists.Map(found, func(m match) Tool { return m.Tool })...), nil
 }
