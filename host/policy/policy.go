@@ -62,13 +62,13 @@ func Parse(name string, data []byte) (*Policy, error) {
 		name, _ := key.Text()
 		rule := p.Tools[name]
 		rule.Line = key.Line()
-		if err := rule.compile(b, at.Get("arguments")); err != nil {
+		if err := rule.compile(b, at.At("arguments")); err != nil {
 			return nil, err
 		}
 		schemas += rule.schema.Size()
 		p.Tools[name] = rule
 	}
-	for i, at := range root.Get("secrets").Items() {
+	for i, at := range root.At("secrets").Items() {
 		p.Secrets[i].compile(at)
 	}
 	p.size = 16*len(data) + schemas // as measured

@@ -249,7 +249,7 @@ func (r *ToolRule) violated(b *work.Budget, doc []byte) (why string, line int) {
 		if i, err := strconv.Atoi(key); err == nil && at.Kind() == config.List {
 			at = at.Items()[i]
 		} else {
-			at = at.Get(key)
+			at = at.At(key)
 		}
 	}
 	subject := "the arguments"

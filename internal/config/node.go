@@ -91,19 +91,25 @@ func (n *Node) JSON() (raw canon.Raw, doc []byte, err error) {
 	return raw, doc, nil
 }
 
-// Get returns the value of a key, or nil if the key is missing or n is not a map. It charges the
-// budget of the document; whoever calls it in a loop looks at the budget there.
-func (n *Node) Get(key string) *Node {
-	at := slices.IndexFunc(n.keys, func(k *Node) bool { return k.value == key })
-	if at < 0 {
-		_ = n.doc.budget.Spend(len(n.keys))
-		return nil
+// At returns the node at a path of keys, or nil if a key is missing or its node is not a map. It charges
+// the budget of the document; whoever calls it in a loop looks at the budget there.
+func (n *Node) At(keys ...string) *Node {
+	for _, key := range keys {
+		if n == nil {
+			return nil
+		}
+		at := slices.IndexFunc(n.keys, func(k *Node) bool { return k.value == key })
+		if at < 0 {
+			_ = n.doc.budget.Spend(len(n.keys))
+			return nil
+		}
+		_ = n.doc.budget.Spend(at)
+		n = n.items[at]
 	}
-	_ = n.doc.budget.Spend(at)
-	return n.items[at]
+	return n
 }
 
-// Pairs iterates over the keys of a map and their values in order. To Get each value would
+// Pairs iterates over the keys of a map and their values in order. To take each value with At would
 // take long in a large map.
 func (n *Node) Pairs() iter.Seq2[*Node, *Node] {
 	return func(yield func(key, value *Node) bool) {
@@ -165,17 +171,6 @@ func (n *Node) expected(kind Kind) *Error {
 		return n.wrong("put it in quotes", "this must be text, not %v", n.kind)
 	}
 	return n.wrong("", "this must be %v, not %v", kind, n.kind)
-}
-
-// At returns the node at a path of keys, or nil.
-func (n *Node) At(keys ...string) *Node {
-	for _, key := range keys {
-		if n == nil {
-			return nil
-		}
-		n = n.Get(key)
-	}
-	return n
 }
 
 // Items returns the items of a list, or nil if n is not a list.

@@ -42,7 +42,7 @@ func Parse(name string, data []byte) (*Node, error) {
 // ParseData reads a document that was not written for this program, such as the description of
 // an API. It may have [MaxData] bytes. Keys that are not text are taken as they are written, and
 // so are scalars that are not values of JSON, such as 017. Anchors and aliases stay refused. The
-// budget pays for the parsing, and for each key that [Node.Get] looks at afterwards.
+// budget pays for the parsing, and for each key that [Node.At] looks at afterwards.
 func ParseData(b *work.Budget, name string, data []byte) (*Node, error) {
 	return (&document{name: name, limit: MaxData, lenient: true, budget: b}).parse(data)
 }
@@ -67,14 +67,19 @@ func (doc *document) parse(data []byte) (*Node, error) {
 		return nil, err
 	}
 	file, err := parser.Parse(tokens, 0)
-	if err != nil {
-		return nil, doc.syntax(err)
+	var at goyaml.Error
+	switch {
+	case errors.As(err, &at) && at.GetToken() != nil:
+		msg, _, _ := strings.Cut(at.GetMessage(), " at [") // a place that needs no brackets
+		return nil, doc.at(at.GetToken()).Errorf("", "%s", msg)
+	case err != nil:
+		return nil, doc.fail("it is not YAML: %v", err)
+	case len(file.Docs) == 0 || len(file.Docs) == 1 && file.Docs[0].Body == nil:
+		return nil, doc.fail("it is empty")
+	case len(file.Docs) > 1:
+		return nil, doc.at(file.Docs[1].Start).Errorf("", "a file has one document and no directives")
 	}
-	body, err := doc.only(file)
-	if err != nil {
-		return nil, err
-	}
-	return doc.convert(body, 0)
+	return doc.convert(file.Docs[0].Body, 0)
 }
 
 // characters refuses a carriage return without a line feed, because readers disagree
@@ -118,27 +123,6 @@ func (d *document) bound(tokens token.Tokens) error {
 		}
 	}
 	return nil
-}
-
-// syntax converts an error of the parser, with its place and text.
-func (d *document) syntax(err error) error {
-	var at goyaml.Error
-	if !errors.As(err, &at) || at.GetToken() == nil {
-		return d.fail("it is not YAML: %v", err)
-	}
-	msg, _, _ := strings.Cut(at.GetMessage(), " at [") // a place that needs no brackets
-	return d.at(at.GetToken()).Errorf("", "%s", msg)
-}
-
-// only returns the body of the one document of a file.
-func (d *document) only(file *ast.File) (ast.Node, error) {
-	switch {
-	case len(file.Docs) == 0 || len(file.Docs) == 1 && file.Docs[0].Body == nil:
-		return nil, d.fail("it is empty")
-	case len(file.Docs) > 1:
-		return nil, d.at(file.Docs[1].Start).Errorf("", "a file has one document and no directives")
-	}
-	return file.Docs[0].Body, nil
 }
 
 // convert turns a node of the parser into a Node.
@@ -271,8 +255,6 @@ func (n *Node) refuse(from ast.Node) error {
 	}
 	return n.Errorf(hint, "this is %s, which is not supported", what)
 }
-
-// clip shortens text from the file for a message.
 
 // Flow returns a value as YAML on one line, without what is zero or empty. It is made of structs,
 // lists, texts and numbers.

@@ -80,7 +80,6 @@ type keywords struct {
 	PropertyNames        *Schema             `json:"propertyNames"`
 	Required             []string            `json:"required"`
 	DependentRequired    map[string][]string `json:"dependentRequired"`
-	MaxProperties        int                 `json:"maxProperties"`
 
 	AllOf []*Schema `json:"allOf"`
 	OneOf []*Schema `json:"oneOf"`
@@ -229,7 +228,7 @@ func (s *Schema) isFor(n *Node) bool {
 		return n.doc.schema.Defs[strings.TrimPrefix(s.Ref, "#/$defs/")].isFor(n)
 	}
 	kind := kinds[s.Type]
-	return (kind == 0 || kind == n.kind) && !slices.ContainsFunc(s.Required, func(key string) bool { return n.Get(key) == nil })
+	return (kind == 0 || kind == n.kind) && !slices.ContainsFunc(s.Required, func(key string) bool { return n.At(key) == nil })
 }
 
 var kinds = map[string]Kind{"string": Text, "integer": Number, "number": Number, "boolean": Bool, "array": List, "object": Map}
@@ -257,8 +256,7 @@ func (s *Schema) checkValue(n *Node) *Error {
 			return wrong
 		}
 	}
-	switch {
-	case isText && s.Pattern != nil && !s.Pattern.MatchString(text):
+	if isText && s.Pattern != nil && !s.Pattern.MatchString(text) {
 		return n.wrong("", "this must match %v", s.Pattern)
 	}
 	return s.checkBounds(n)
@@ -370,7 +368,7 @@ func (s *Schema) checkParts(n *Node) *Error {
 func (s *Schema) checkKeys(n *Node) *Error {
 	missing := func(names []string) *Error {
 		for _, name := range names {
-			if n.Get(name) == nil {
+			if n.At(name) == nil {
 				err := n.wrong("", "the required key %q is missing", name)
 				if p := s.Properties[name]; p != nil {
 					err.Hint = cmp.Or(p.Hint, p.Description)
@@ -387,9 +385,6 @@ func (s *Schema) checkKeys(n *Node) *Error {
 		if err := missing(s.DependentRequired[key.value.(string)]); err != nil {
 			return err
 		}
-	}
-	if s.MaxProperties > 0 && len(n.keys) > s.MaxProperties {
-		return n.wrong("", "this may have %d keys", s.MaxProperties)
 	}
 	return nil
 }

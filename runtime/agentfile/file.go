@@ -97,7 +97,7 @@ func Parse(path string, data []byte) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f.at, f.limits, f.Code = root.Get("provider"), d.Budget, d.Code.Language
+	f.at, f.limits, f.Code = root.At("provider"), d.Budget, d.Code.Language
 	f.Endpoint.Provider, f.Endpoint.Script = cmp.Or(d.Provider.name, scripted), config.Beside(f.Path, d.Provider.Script)
 	f.Trust = config.Beside(f.Path, f.Trust)
 	f.Name, f.Model = cmp.Or(f.Name, nameOf(path)), cmp.Or(f.Model, scripted) // other providers require it
@@ -110,10 +110,10 @@ func Parse(path string, data []byte) (*File, error) {
 	if d.Tools != nil {
 		f.Tools = make([]Entry, len(d.Tools))
 	}
-	for i, at := range root.Get("tools").Items() {
+	for i, at := range root.At("tools").Items() {
 		f.Tools[i] = f.entry(d.Tools[i], at)
 	}
-	if at := root.Get("system_file"); at != nil {
+	if at := root.At("system_file"); at != nil {
 		if f.SystemPrompt, err = f.readSystem(d.SystemFile); err != nil {
 			return nil, at.Errorf("", "%v", err)
 		}

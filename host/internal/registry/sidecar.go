@@ -58,7 +58,7 @@ func readSidecar(name string, data []byte) (*Sidecar, *config.Node, error) {
 		return nil, nil, err
 	}
 	for _, t := range root.At("tools").Pairs() {
-		if t.Get("input_schema") == nil {
+		if t.At("input_schema") == nil {
 			continue // without a schema, braces are literal text
 		}
 		members := t.At("input_schema", "properties")
@@ -72,7 +72,7 @@ func readSidecar(name string, data []byte) (*Sidecar, *config.Node, error) {
 			}
 			text, _ := template.Text()
 			for _, p := range Placeholder().FindAllString(text, -1) {
-				if name := strings.Trim(p, "{}"); members == nil || members.Get(name) == nil {
+				if name := strings.Trim(p, "{}"); members == nil || members.At(name) == nil {
 					return nil, nil, template.Errorf("list it there under properties, or write { "+name+" } for the text itself", "input_schema has no property %q", name)
 				}
 			}
