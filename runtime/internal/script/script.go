@@ -3,6 +3,7 @@ package script
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -107,22 +108,26 @@ func (s Script) Check() error {
 }
 
 func (t *Turn) check() error {
-	if t.Chunk < 0 || t.Delay < 0 {
+	u := t.Usage
+	switch {
+	case t.Chunk < 0 || t.Delay < 0:
 		return fmt.Errorf("a chunk of %d characters and a delay of %v: both are zero or more", t.Chunk, t.Delay)
-	}
-	if t.When != nil && t.When.Contains == "" {
+	case t.When != nil && t.When.Contains == "":
 		return errors.New(`"contains" must have text`)
-	}
-	for _, r := range t.Reasoning {
-		if err := r.check(); err != nil {
-			return err
-		}
-	}
-	if err := t.checkCalls(); err != nil {
-		return err
-	}
-	if u := t.Usage; u != nil && min(u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheCreateTokens) < 0 {
+	case slices.ContainsFunc(t.Reasoning, func(r Reasoning) bool { return r.Text == "" || r.Redacted && r.Signature != "" }):
+		return errors.New("a block of reasoning has text, and a signature only if it is not redacted")
+	case slices.ContainsFunc(t.ToolCalls, func(c ToolCall) bool { return c.Name == "" }):
+		return errors.New("a tool call needs a name")
+	case u != nil && min(u.InputTokens, u.OutputTokens, u.CacheReadTokens, u.CacheCreateTokens) < 0:
 		return errors.New("the counts of tokens are zero or more")
+	}
+	seen := map[string]bool{}
+	for i, c := range t.ToolCalls {
+		id := c.id(1, i)
+		if seen[id] {
+			return fmt.Errorf("two tool calls have the id %q", id)
+		}
+		seen[id] = true
 	}
 	if t.Error == nil {
 		return nil
@@ -132,28 +137,6 @@ func (t *Turn) check() error {
 	}
 	if n := len(t.content(1)); t.Error.AfterChunks > n {
 		return fmt.Errorf("after_chunks is %d, but the turn has %d chunks", t.Error.AfterChunks, n)
-	}
-	return nil
-}
-
-func (r *Reasoning) check() error {
-	if r.Text == "" || r.Redacted && r.Signature != "" {
-		return errors.New("a block of reasoning has text, and a signature only if it is not redacted")
-	}
-	return nil
-}
-
-func (t *Turn) checkCalls() error {
-	seen := map[string]bool{}
-	for i, c := range t.ToolCalls {
-		id := c.id(1, i)
-		if c.Name == "" {
-			return errors.New("a tool call needs a name")
-		}
-		if seen[id] {
-			return fmt.Errorf("two tool calls have the id %q", id)
-		}
-		seen[id] = true
 	}
 	return nil
 }
