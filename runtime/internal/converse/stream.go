@@ -57,30 +57,19 @@ func (s *stream) Next(ctx context.Context) (provider.StreamChunk, error) {
 		if s.err != nil {
 			return provider.StreamChunk{}, s.err
 		}
-		s.err = s.advance(ctx)
+		if s.err = s.read(); s.err != nil && s.err != io.EOF {
+			s.err = s.failure(ctx, s.err)
+		}
 	}
 	next := s.message.queue[0]
 	s.message.queue = s.message.queue[1:]
 	return next, nil
 }
 
-func (s *stream) advance(ctx context.Context) error {
-	err := s.read()
-	if err == nil {
-		return nil
-	}
-	if err == io.EOF {
-		if err = s.message.end(s.hash.Sum()); err == nil {
-			return io.EOF
-		}
-	}
-	return s.failure(ctx, err)
-}
-
 var errCut = fmt.Errorf("the response ended before it was complete: %w", io.ErrUnexpectedEOF)
 
-// read takes the next event into the message. It returns io.EOF when the body has ended with
-// all that a complete response has.
+// read takes the next event into the message. It returns io.EOF, after the last chunk, when the body
+// has ended with all that a complete response has.
 func (s *stream) read() error {
 	ev, err := s.events.Next()
 	switch {
@@ -93,7 +82,7 @@ func (s *stream) read() error {
 	case errors.Is(err, ErrEventTooLong):
 		return Malformed("%w", err)
 	case s.reader.Complete(err == io.EOF):
-		return io.EOF
+		return cmp.Or(s.message.end(s.hash.Sum()), io.EOF)
 	case err == io.EOF:
 		return errCut
 	}
@@ -102,13 +91,7 @@ func (s *stream) read() error {
 
 // failure prefers the end of a context, which caused the other failures, over those.
 func (s *stream) failure(ctx context.Context, err error) error {
-	for _, ctx := range []context.Context{ctx, s.ctx} {
-		if ended := ctx.Err(); ended != nil {
-			err = ended
-			break
-		}
-	}
-	return s.api.explain(err)
+	return s.api.explain(cmp.Or(ctx.Err(), s.ctx.Err(), err))
 }
 
 // Close implements [provider.EventStream]. Next reports how the response
