@@ -141,12 +141,7 @@ var (
 
 // Validate checks the configuration of the agent. A replay needs no Log.
 func (a *Agent) Validate() error {
-	switch {
-	case a.direct:
-		return nil
-	case a.Provider == nil:
-		return errNoProvider
-	case a.Log == nil:
+	if !a.direct && a.Provider != nil && a.Log == nil {
 		return errNoLog
 	}
 	return a.validate()

@@ -207,23 +207,19 @@ func (a *Attempt) meter() Meter {
 // A native tool has no counter to stop at. Its context ends with the recorded cause as soon as the
 // tool has done everything that the attempt recorded. A tool that watches its context then fails as
 // it did before.
-func (a *Attempt) RecordedStop() (event.ToolCallFailed, bool) {
-	if !a.c.replaying() {
-		return event.ToolCallFailed{}, false
-	}
-	a.c.mu.Lock()
-	defer a.c.mu.Unlock()
-	return a.c.matcher.stop(a.callID, a.number)
-}
+func (a *Attempt) RecordedStop() (event.ToolCallFailed, bool) { return a.recorded((*matcher).stop) }
 
 // RecordedEnd returns, for a sandboxed tool in a replay, the outcome of an attempt that was
 // interrupted as its last effect returned. The process of the tool was lost some time after that
 // effect, and its later work is unknown, so the tool ends here. It returns false in live mode.
-func (a *Attempt) RecordedEnd() (event.ToolCallFailed, bool) {
-	if !a.c.replaying() {
-		return event.ToolCallFailed{}, false
+func (a *Attempt) RecordedEnd() (event.ToolCallFailed, bool) { return a.recorded((*matcher).end) }
+
+// recorded finds an outcome of the attempt in a recording.
+func (a *Attempt) recorded(find func(m *matcher, call string, attempt uint32) (event.ToolCallFailed, bool)) (failed event.ToolCallFailed, ok bool) {
+	if a.c.replaying() {
+		a.c.mu.Lock()
+		defer a.c.mu.Unlock()
+		failed, ok = find(a.c.matcher, a.callID, a.number)
 	}
-	a.c.mu.Lock()
-	defer a.c.mu.Unlock()
-	return a.c.matcher.end(a.callID, a.number)
+	return failed, ok
 }

@@ -128,9 +128,7 @@ func (a *Attempt) notStarted(ctx context.Context) error {
 		}
 		return nil
 	}
-	a.c.mu.Lock()
-	defer a.c.mu.Unlock()
-	failed, ok := a.c.matcher.nextFailure(a.callID, a.number)
+	failed, ok := a.recorded((*matcher).nextFailure)
 	if !ok || !isInterruption(failed.ErrorType) {
 		return nil
 	}
