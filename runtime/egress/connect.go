@@ -25,17 +25,24 @@ const (
 	maxAttempts = 3
 )
 
-// connect returns a connection to the target. Its errors are of type *Error.
-func (c *Client) connect(ctx context.Context, t target, local bool) (net.Conn, error) {
+// connect returns a connection to the first address of the target that answers. Each but the last gets
+// a share of the time. Its errors are of type *Error.
+func (c *Client) connect(ctx context.Context, t target, local bool) (conn net.Conn, err error) {
 	addrs, err := c.resolve(ctx, t, local)
 	if err != nil {
 		return nil, err
 	}
-	conn, err := c.dialFirst(ctx, addrs, t.port, local)
-	if err != nil {
-		return nil, connectError(t, err)
+	addrs = addrs[:min(len(addrs), maxAttempts)]
+	for i, a := range addrs {
+		d := c.dialer(a, local)
+		if i < len(addrs)-1 {
+			d.Timeout = c.config.Timeout / time.Duration(len(addrs))
+		}
+		if conn, err = c.dial(ctx, d, netip.AddrPortFrom(a, t.port)); err == nil {
+			return conn, nil
+		}
 	}
-	return conn, nil
+	return nil, connectError(t, err)
 }
 
 func connectError(t target, err error) error {
@@ -86,22 +93,6 @@ func lookup(ctx context.Context, host string) ([]netip.Addr, error) {
 
 func dialTCP(ctx context.Context, d *net.Dialer, to netip.AddrPort) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", to.String())
-}
-
-// dialFirst connects to the first address that answers. Each but the last gets
-// a share of the time.
-func (c *Client) dialFirst(ctx context.Context, addrs []netip.Addr, port uint16, local bool) (conn net.Conn, err error) {
-	addrs = addrs[:min(len(addrs), maxAttempts)]
-	for i, a := range addrs {
-		d := c.dialer(a, local)
-		if i < len(addrs)-1 {
-			d.Timeout = c.config.Timeout / time.Duration(len(addrs))
-		}
-		if conn, err = c.dial(ctx, d, netip.AddrPortFrom(a, port)); err == nil {
-			return conn, nil
-		}
-	}
-	return nil, err
 }
 
 // dialer returns a dialer that connects to one address only, and checks it once more right before
