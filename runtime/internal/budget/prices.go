@@ -174,14 +174,6 @@ func toPicos(dollars float64) picos {
 	return picos(math.Round(dollars * picosPerDollar))
 }
 
-// perToken are rates in picodollars per token.
-type perToken struct{ input, output, cacheRead, cacheWrite picos }
-
-func (r Rates) perToken() perToken {
-	of := func(rate float64) picos { return picos(math.Round(rate * picosPerMillionD)) }
-	return perToken{of(r.Input), of(r.Output), of(r.CacheRead), of(r.CacheWrite)}
-}
-
 // cost returns the cost of a response. Invalid counts are clamped: they come
 // from another machine.
 func (p Price) cost(u provider.Usage) picos {
@@ -192,9 +184,10 @@ func (p Price) cost(u provider.Usage) picos {
 	input := clamp(u.InputTokens, maxTokens)
 	read := clamp(u.CacheReadTokens, input)
 	write := clamp(u.CacheCreateTokens, input-read)
-	each := rates.perToken()
-	return picos(input-read-write)*each.input + picos(read)*each.cacheRead + picos(write)*each.cacheWrite +
-		picos(clamp(u.OutputTokens, maxTokens))*each.output
+	at := func(tokens int64, rate float64) picos {
+		return picos(tokens) * picos(math.Round(rate*picosPerMillionD))
+	}
+	return at(input-read-write, rates.Input) + at(read, rates.CacheRead) + at(write, rates.CacheWrite) + at(clamp(u.OutputTokens, maxTokens), rates.Output)
 }
 
 func clamp(n, most int64) int64 { return min(max(n, 0), most) }
