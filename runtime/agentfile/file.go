@@ -114,9 +114,14 @@ func Parse(path string, data []byte) (*File, error) {
 		f.Tools[i] = f.entry(d.Tools[i], at)
 	}
 	if at := root.At("system_file"); at != nil {
-		if f.SystemPrompt, err = f.readSystem(d.SystemFile); err != nil {
+		text, err := config.ReadFile(config.Beside(f.Path, d.SystemFile))
+		if err == nil && !utf8.Valid(text) {
+			err = fmt.Errorf("%s is not UTF-8 text", d.SystemFile)
+		}
+		if err != nil {
 			return nil, at.Errorf("", "%v", err)
 		}
+		f.SystemPrompt = string(text)
 	}
 	return f, nil
 }
@@ -161,17 +166,6 @@ func (f *File) tool(name string) string {
 		return name
 	}
 	return config.Beside(f.Path, name)
-}
-
-func (f *File) readSystem(name string) (string, error) {
-	text, err := config.ReadFile(config.Beside(f.Path, name))
-	if err != nil {
-		return "", err
-	}
-	if !utf8.Valid(text) {
-		return "", fmt.Errorf("%s is not UTF-8 text", name)
-	}
-	return string(text), nil
 }
 
 // Budget returns the budget of one run.
