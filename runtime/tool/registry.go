@@ -122,7 +122,12 @@ func (t *reflected) Execute(_ context.Context, input json.RawMessage) (output js
 	if len(results) == 2 && !results[1].IsNil() {
 		return nil, results[1].Interface().(error)
 	}
-	output, err = json.Marshal(results[0].Interface())
+	return written(results[0].Interface())
+}
+
+// written returns the result of a function as JSON.
+func written(result any) (json.RawMessage, error) {
+	output, err := json.Marshal(result)
 	if err != nil {
 		return nil, fmt.Errorf("output: %w", err)
 	}
@@ -160,11 +165,7 @@ func (t *typed[In, Out]) Execute(ctx context.Context, input json.RawMessage) (ou
 	if err != nil {
 		return nil, err
 	}
-	output, err = json.Marshal(out)
-	if err != nil {
-		return nil, fmt.Errorf("output: %w", err)
-	}
-	return output, nil
+	return written(out)
 }
 
 // TextTool is a tool that describes its input with a [ToolSchema] and answers with text.
