@@ -152,20 +152,6 @@ func (a *API) post(ctx context.Context, c *Call) (*http.Response, error) {
 	return nil, fault
 }
 
-// explain gives an error its class and its words, without the key, which a
-// server may have repeated.
-func (a *API) explain(err error) error {
-	fault, ok := errors.AsType[*Fault](err)
-	if !ok {
-		return fmt.Errorf("%s: %w", a.Name, provider.ClassifyTransport(err))
-	}
-	text := a.Name + ": " + fault.Error()
-	if a.Key != "" {
-		text = strings.ReplaceAll(text, a.Key, "[key]")
-	}
-	return provider.WrapHTTPStatus(&Error{Text: text, Err: fault}, fault.Status)
-}
-
 // Decode reads an event, or a part of one, as JSON. Its errors describe the fault
 // in words, and repeat nothing of the event.
 func Decode(data []byte, into any) error {

@@ -102,7 +102,7 @@ func EachTurn[B any](messages []provider.Message, blocks func(provider.Message) 
 		if err := check(m); err != nil {
 			return fmt.Errorf("message %d: %w", i+1, err)
 		}
-		if silent(m) {
+		if m.Content == "" && len(m.ToolUses) == 0 && len(m.Reasoning) == 0 && m.ToolResult == nil {
 			continue
 		}
 		role := provider.RoleUser // and of the results of tools
@@ -123,10 +123,6 @@ func EachTurn[B any](messages []provider.Message, blocks func(provider.Message) 
 		add(speaks, content)
 	}
 	return nil
-}
-
-func silent(m provider.Message) bool {
-	return m.Content == "" && len(m.ToolUses) == 0 && len(m.Reasoning) == 0 && m.ToolResult == nil
 }
 
 // check refuses what no turn could carry.

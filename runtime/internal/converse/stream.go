@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/starling-host/starling/runtime/provider"
 )
@@ -89,9 +90,19 @@ func (s *stream) read() error {
 	return err
 }
 
-// failure prefers the end of a context, which caused the other failures, over those.
+// failure gives an error its class and its words, without the key, which a server may have repeated. It
+// prefers the end of a context, which caused the other failures, over those.
 func (s *stream) failure(ctx context.Context, err error) error {
-	return s.api.explain(cmp.Or(ctx.Err(), s.ctx.Err(), err))
+	err = cmp.Or(ctx.Err(), s.ctx.Err(), err)
+	fault, ok := errors.AsType[*Fault](err)
+	if !ok {
+		return fmt.Errorf("%s: %w", s.api.Name, provider.ClassifyTransport(err))
+	}
+	text := s.api.Name + ": " + fault.Error()
+	if s.api.Key != "" {
+		text = strings.ReplaceAll(text, s.api.Key, "[key]")
+	}
+	return provider.WrapHTTPStatus(&Error{Text: text, Err: fault}, fault.Status)
 }
 
 // Close implements [provider.EventStream]. Next reports how the response

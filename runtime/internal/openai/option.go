@@ -142,7 +142,7 @@ func dialectOf(host string) dialect {
 }
 
 // locate returns where requests go. For deployments of Azure the path lacks the
-// model, see target.
+// model, which each request adds.
 func (d dialect) locate(base *url.URL, version string) url.URL {
 	u := *base
 	if d.azure && u.Path == "" {
@@ -171,27 +171,4 @@ func (d dialect) at(version string) dialect {
 		d.maxTokens, d.uncounted = "max_tokens", true
 	}
 	return d
-}
-
-// target is the address for a model.
-func (c *client) target(model string) string {
-	if u := c.endpoint; u.RawQuery != "" {
-		return u.JoinPath("deployments", url.PathEscape(model), "chat/completions").String()
-	}
-	return c.endpoint.String()
-}
-
-func (c *client) authorise(h http.Header) {
-	switch {
-	case c.APIKey == "":
-	case c.dialect.azure:
-		h.Set("Api-Key", c.APIKey)
-	default:
-		h.Set("Authorization", "Bearer "+c.APIKey)
-	}
-	for name, value := range c.Headers {
-		if value != "" {
-			h.Set(name, value)
-		}
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -47,10 +48,25 @@ func (c *client) translate(req *provider.Request) (*converse.Call, error) {
 	if err != nil {
 		return nil, err
 	}
-	ids, err := converse.NewIDs(req)
 	header := http.Header{"Accept": {"text/event-stream"}}
-	c.authorise(header)
-	return &converse.Call{URL: c.target(req.Model), Header: header, Body: body, Reader: &reader{calls: calls{ids: ids}}}, err
+	switch {
+	case c.APIKey == "":
+	case c.dialect.azure:
+		header.Set("Api-Key", c.APIKey)
+	default:
+		header.Set("Authorization", "Bearer "+c.APIKey)
+	}
+	for name, value := range c.Headers {
+		if value != "" {
+			header.Set(name, value)
+		}
+	}
+	address := &c.endpoint
+	if address.RawQuery != "" {
+		address = address.JoinPath("deployments", url.PathEscape(req.Model), "chat/completions")
+	}
+	ids, err := converse.NewIDs(req)
+	return &converse.Call{URL: address.String(), Header: header, Body: body, Reader: &reader{calls: calls{ids: ids}}}, err
 }
 
 // encode returns the body for a request.
