@@ -308,8 +308,8 @@ var withoutBudget = []reading{
 		eventlog/event.summarizeHTTP eventlog/event.summary eventlog/receipt.Statement.effect eventlog/receipt.Text eventlog/seal.Certificate.text eventlog/seal.LeafOf eventlog/internal/cipherlog.readContent eventlog/span.Builder.effect eventlog/span.Run.Document
 		eventlog/span.result host/policy.Run.resume host/policy.history.countEffect host/policy.history.effect starling.lastDenied
 		runtime/agent.conversation.readCall runtime/agent.recordedInput runtime/internal/script.refuseParams runtime/step.Context.earlierResult
-		runtime/step.Do runtime/step.Now runtime/step.ParseInput runtime/step.Random runtime/step.ReplayDurationMs
-		runtime/step.Attempt.earlierCall runtime/step.Attempt.judge runtime/step.Attempt.run runtime/step.ExecuteJSON runtime/step.Seed
+		runtime/step.Do runtime/step.ParseInput runtime/step.ReplayDurationMs
+		runtime/step.Attempt.earlierCall runtime/step.Attempt.judge runtime/step.Attempt.run runtime/step.ExecuteJSON runtime/step.draw
 		runtime/step.readable runtime/step.setVariables
 		serve/internal/eventview.without serve/internal/inspect.arguments serve/internal/inspect.decision serve/internal/inspect.httpMessage
 		serve/internal/inspect.parts`},
@@ -321,7 +321,7 @@ var withoutBudget = []reading{
 		host/policy.callQuestion cmd/starling-host.app.readWhole internal/schema.Defaults.fillArray internal/schema.Defaults.fillObject
 		internal/schema.decode runtime/internal/validate.values.string runtime/internal/validate.valuesOf runtime/agent.subagent.Execute runtime/provider.partImages runtime/tool.Registry.Execute
 		runtime/tool.WithVariablesJSON runtime/tool.decodeVariables runtime/tool.input.read runtime/tool.ExportOpenAI
-		runtime/tool.search.Execute runtime/tool.variable`},
+		runtime/tool.variable`},
 	{"schemas of tools", "They are compiled, which bounds them, before a type is written of them; the text has at most maxTypeSchema bytes", `
 		runtime/tool.typer.at runtime/tool.typer.object runtime/tool.typer.own runtime/tool.typer.typeAt`},
 	{"schemas of tools", "A schema is compiled beside it under a budget, or the program wrote it; each function is linear, and the SDK for Go has a copy of internal/schema", `
@@ -332,7 +332,7 @@ var withoutBudget = []reading{
 	{"a model and its provider", "An event of a stream has at most converse.MaxEvent bytes, and an error maxFault; each function is linear", `
 		runtime/internal/anthropic.fault runtime/internal/bedrock.blocks runtime/internal/bedrock.fault
 		runtime/internal/bedrock.piece.UnmarshalJSON runtime/internal/converse.API.post runtime/internal/converse.Declare
-		runtime/internal/converse.Decode runtime/internal/converse.NewEventReader runtime/internal/converse.Option runtime/internal/converse.Params
+		runtime/internal/converse.Decode runtime/internal/converse.NewEventReader runtime/internal/converse.Params
 		runtime/internal/gemini.fault runtime/internal/gemini.outcome runtime/internal/openai.arguments.UnmarshalJSON
 		runtime/internal/openai.call.isOver runtime/internal/openai.parseFault`},
 	{"the user of the command", "A terminal, a pipe or a file that the user names, with a bound on what is read of it", `
