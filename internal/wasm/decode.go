@@ -63,8 +63,10 @@ func Split(b []byte) (*Module, error) {
 			if custom++; custom > maxCustomSections {
 				r.failAt(start, "more than %d custom sections", maxCustomSections)
 			}
+		case s.ID == sectionTag:
+			r.failFeature(start, "exception handling", "section 13")
 		case s.ID > SectionDataCount:
-			r.failSection(start, s.ID)
+			r.failAt(start, "unknown section %d", s.ID)
 		case s.ID.rank() <= rank:
 			r.failAt(start, "section %d is out of order", s.ID)
 		default:
@@ -76,14 +78,6 @@ func Split(b []byte) (*Module, error) {
 		m.Sections = append(m.Sections, s)
 	}
 	return m, nil
-}
-
-func (r *Reader) failSection(at int, id SectionID) {
-	if id == 13 { // tags
-		r.failFeature(at, "exception handling", "section 13")
-		return
-	}
-	r.failAt(at, "unknown section %d", id)
 }
 
 func checkHeader(b []byte) error {

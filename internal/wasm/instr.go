@@ -152,8 +152,11 @@ func (it *Iter) immediates(f form) {
 	case formBlock:
 		it.Block = r.blockType()
 		it.depth++
-	case formEnd:
-		it.end()
+	case formEnd: // of a block, or the body
+		if it.depth--; it.depth < 0 {
+			it.done, it.depth = true, 0
+			r.finish("function body")
+		}
 	case formBrTable:
 		it.brTable()
 	case formCallIndirect:
@@ -167,24 +170,11 @@ func (it *Iter) immediates(f form) {
 	case formPrefixed:
 		it.prefixed()
 	default:
-		r.failOp(it.Instr.Pos, byte(it.Op))
+		if f := opFeature(byte(it.Op)); f != "" {
+			r.failFeature(it.Instr.Pos, f, "opcode %#x", byte(it.Op))
+		}
+		r.failAt(it.Instr.Pos, "unknown opcode %#x", byte(it.Op)) // unless an extension has it
 	}
-}
-
-// end closes a block, or the body.
-func (it *Iter) end() {
-	if it.depth--; it.depth < 0 {
-		it.done, it.depth = true, 0
-		it.r.finish("function body")
-	}
-}
-
-func (r *Reader) failOp(at int, b byte) {
-	if f := opFeature(b); f != "" {
-		r.failFeature(at, f, "opcode %#x", b)
-		return
-	}
-	r.failAt(at, "unknown opcode %#x", b)
 }
 
 // blockType reads a signed 33-bit number: negative for the empty type and

@@ -24,6 +24,8 @@ const (
 	SectionCode      SectionID = 10
 	SectionData      SectionID = 11
 	SectionDataCount SectionID = 12
+
+	sectionTag SectionID = 13 // of exception handling
 )
 
 // rank is the position of a section in the prescribed order.
