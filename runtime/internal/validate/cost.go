@@ -1,12 +1,6 @@
 package validate
 
-import (
-	"errors"
-
-	"github.com/santhosh-tekuri/jsonschema/v6"
-
-	"github.com/starling-host/starling/internal/work"
-)
+import "github.com/starling-host/starling/internal/work"
 
 // Bounds on the cost of a document. A step is one schema applied to one value, or as
 // much work in a list or a pattern. Tenants choose both sides, which together can take
@@ -168,16 +162,4 @@ func (c *coster) match(pattern, v any) {
 	expr, _ := pattern.(string)
 	text, _ := v.(string)
 	c.spend(c.patterns[expr] * len(text) / c.pattern)
-}
-
-// mismatched reports whether a document does not match, without a list of mismatches: it
-// asks whether the document matches "not" the schema, for which the library makes no list.
-func (s *Schema) mismatched(doc any) (bool, error) {
-	not := jsonschema.Schema{DraftVersion: s.compiled.DraftVersion, Location: s.compiled.Location, Not: s.compiled}
-	err := not.Validate(doc)
-	var matches *jsonschema.ValidationError
-	if err == nil || errors.As(err, &matches) {
-		return err == nil, nil
-	}
-	return false, err
 }

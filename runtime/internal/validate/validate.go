@@ -83,22 +83,16 @@ func Compile(b *work.Budget, doc []byte) (*Schema, error) {
 		return nil, err
 	}
 	compiled, err := c.Compile(location)
-	if err != nil {
-		return nil, noSchema(err)
+	var mismatch *jsonschema.SchemaValidationError
+	var invalid *jsonschema.ValidationError
+	switch {
+	case errors.As(err, &mismatch) && errors.As(mismatch.Err, &invalid):
+		return nil, fmt.Errorf("is not valid: %v", &Error{Problems: problems(invalid)}) // no [Error], which is about an input
+	case err != nil:
+		return nil, err
 	}
 	all.closed, all.budget = true, nil
 	return &Schema{compiled, nodes.held + all.held, value, all.of}, nil
-}
-
-// noSchema lists what keeps a document from being a schema, as [Error] does. Other
-// errors stay unchanged.
-func noSchema(err error) error {
-	var mismatch *jsonschema.SchemaValidationError
-	var invalid *jsonschema.ValidationError
-	if !errors.As(err, &mismatch) || !errors.As(mismatch.Err, &invalid) {
-		return err
-	}
-	return fmt.Errorf("is not valid: %v", &Error{Problems: problems(invalid)}) // no [Error], which is about an input
 }
 
 // noLoader refuses every reference that leaves the document.
@@ -153,9 +147,14 @@ func (s *Schema) check(doc any) error {
 	if !within(maxSteps, perStep) {
 		return errTooMuch
 	}
-	wrong, err := s.mismatched(doc)
-	if wrong {
+	// Whether the document matches "not" the schema, for which the library makes no list of mismatches.
+	not := jsonschema.Schema{DraftVersion: s.compiled.DraftVersion, Location: s.compiled.Location, Not: s.compiled}
+	err := not.Validate(doc)
+	switch {
+	case err == nil:
 		return errMismatch
+	case errors.As(err, new(*jsonschema.ValidationError)):
+		return nil
 	}
 	return err
 }
