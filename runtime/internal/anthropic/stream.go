@@ -63,7 +63,9 @@ func (r *reader) Event(m *converse.Message, ev converse.ServerEvent) error {
 	case ev.Name == "error" && r.stopped:
 		return nil
 	case ev.Name == "error":
-		return faultInStream(ev.Data)
+		f := cmp.Or(fault(0, nil, ev.Data), &converse.Fault{Message: string(ev.Data)})
+		f.Status = cmp.Or(statuses[f.Title], http.StatusInternalServerError)
+		return f
 	case r.stopped:
 		return converse.Malformed("an event after message_stop")
 	}
@@ -169,11 +171,4 @@ func fault(status int, _ http.Header, body []byte) *converse.Fault {
 		return nil
 	}
 	return &converse.Fault{Status: status, Title: said.Error.Type, Message: said.Error.Message}
-}
-
-// faultInStream reads the data of an error event.
-func faultInStream(data []byte) *converse.Fault {
-	f := cmp.Or(fault(0, nil, data), &converse.Fault{Message: string(data)})
-	f.Status = cmp.Or(statuses[f.Title], http.StatusInternalServerError)
-	return f
 }
