@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/starling-host/starling/eventlog/event"
@@ -59,11 +60,12 @@ func (a *Agent) Replay(ctx context.Context, recorded []event.Event, o ReplayOpti
 	}
 	var result *Result
 	err = step.ErrRecordingEnded
-	for _, s := range sessions(recorded) {
-		if !errors.Is(err, step.ErrRecordingEnded) {
-			return result, err
+	for from, to := 0, 0; from < len(recorded) && errors.Is(err, step.ErrRecordingEnded); from = to {
+		to = len(recorded)
+		if seam := slices.IndexFunc(recorded[from+1:], func(ev event.Event) bool { return ev.Kind == event.KindRunResumed }); seam >= 0 {
+			to = from + 1 + seam // the part that one process made ends here
 		}
-		if result, err = a.replaySession(ctx, recorded[:s.from], recorded[s.from:s.to], o); err != nil && result != nil {
+		if result, err = a.replaySession(ctx, recorded[:from], recorded[from:to], o); err != nil && result != nil {
 			return result, err
 		}
 	}
@@ -89,20 +91,6 @@ func (a *Agent) as(recorded []event.Event, started event.RunStarted, o ReplayOpt
 	forced.Provider = unasked{provider.Info{ID: started.ProviderID, APIVersion: started.APIVersion}}
 	forced.Config.Model = started.ModelID
 	return &forced, nil
-}
-
-// session is the part of a run that one process made.
-type session struct{ from, to int }
-
-func sessions(recorded []event.Event) []session {
-	all := []session{{0, len(recorded)}}
-	for i, ev := range recorded {
-		if ev.Kind == event.KindRunResumed {
-			all[len(all)-1].to = i
-			all = append(all, session{i, len(recorded)})
-		}
-	}
-	return all
 }
 
 // replaySession follows the recording through one process.
