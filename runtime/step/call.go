@@ -293,7 +293,15 @@ func (a *Attempt) dispatch(ctx context.Context, plans []*plan, results []ToolRes
 // reenact makes the calls one after another in the recorded order of their outcomes, with calls
 // without one last, until the replay differs.
 func (a *Attempt) reenact(ctx context.Context, plans []*plan, results []ToolResult) {
-	for _, i := range a.recordedOrder(plans) {
+	order, ends := make([]int, len(plans)), make([]uint64, len(plans))
+	a.c.mu.Lock()
+	for i, p := range plans {
+		order[i], ends[i] = i, a.c.matcher.outcomeSeq(p.CallID)
+		a.c.matcher.fork(a.callID, p.CallID)
+	}
+	a.c.mu.Unlock()
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ends[a], ends[b]) })
+	for _, i := range order {
 		results[i].CallID = plans[i].CallID
 		results[i].Result, results[i].Err = a.carryOut(ctx, plans[i])
 	}
@@ -302,20 +310,6 @@ func (a *Attempt) reenact(ctx context.Context, plans []*plan, results []ToolResu
 	for _, p := range plans {
 		a.c.matcher.join(a.callID, p.CallID, p.ended)
 	}
-}
-
-// recordedOrder starts the streams of the calls and returns the order in which to replay them.
-func (a *Attempt) recordedOrder(plans []*plan) []int {
-	a.c.mu.Lock()
-	defer a.c.mu.Unlock()
-	order := make([]int, len(plans))
-	ends := make([]uint64, len(plans))
-	for i, p := range plans {
-		order[i], ends[i] = i, a.c.matcher.outcomeSeq(p.CallID)
-		a.c.matcher.fork(a.callID, p.CallID)
-	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ends[a], ends[b]) })
-	return order
 }
 
 // withoutOutcome returns the reason why a call has no outcome, or nil if all of them have one.
