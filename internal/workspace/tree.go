@@ -149,6 +149,19 @@ func (get Get) Read(digest canon.Hash) ([]byte, error) {
 	return content, err
 }
 
+// folder returns the entries of a folder, which has a path in a tree.
+func (get Get) folder(at string, digest canon.Hash) ([]Entry, error) {
+	content, err := get.Read(digest)
+	var list []Entry
+	if err == nil {
+		list, err = Decode(content)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("folder /%s: %w", at, err)
+	}
+	return list, nil
+}
+
 // CheckBounds returns an error if a tree cannot have a path, or so many entries and bytes.
 func CheckBounds(at string, entries int, size uint64) error {
 	switch {
@@ -171,13 +184,9 @@ func Walk(get Get, root canon.Hash, visit func(path string, e Entry) error) erro
 	entries, size := 0, uint64(0)
 	var walk func(at string, folder canon.Hash) error
 	walk = func(at string, folder canon.Hash) error {
-		var list []Entry
-		content, err := get.Read(folder)
-		if err == nil {
-			list, err = Decode(content)
-		}
+		list, err := get.folder(at, folder)
 		if err != nil {
-			return fmt.Errorf("folder /%s: %w", at, err)
+			return err
 		}
 		for _, e := range list {
 			p := path.Join(at, e.Name)
@@ -196,4 +205,53 @@ func Walk(get Get, root canon.Hash, visit func(path string, e Entry) error) erro
 		return nil
 	}
 	return walk("", root)
+}
+
+// Change is a path at which two trees differ. The entry of a tree that has nothing there is zero.
+type Change struct {
+	Path     string
+	Old, New Entry
+}
+
+// Diff lists the paths at which two trees differ, in the order of their bytes. A folder that only one
+// tree has is one change, with all that is in it. Equal folders are not read. Both trees must be
+// within the bounds.
+func Diff(get Get, from, to canon.Hash) (changes []Change, err error) {
+	var diff func(at string, from, to canon.Hash) error
+	diff = func(at string, from, to canon.Hash) error {
+		old, err := get.folder(at, from)
+		if err != nil {
+			return err
+		}
+		now, err := get.folder(at, to)
+		if err != nil {
+			return err
+		}
+		before := map[string]Entry{}
+		for _, e := range old {
+			before[e.Name] = e
+		}
+		for _, e := range now {
+			p, was := path.Join(at, e.Name), before[e.Name]
+			delete(before, e.Name)
+			switch {
+			case was == e:
+			case was.Kind == Folder && e.Kind == Folder:
+				if err := diff(p, was.Digest, e.Digest); err != nil {
+					return err
+				}
+			default:
+				changes = append(changes, Change{p, was, e})
+			}
+		}
+		for name, e := range before {
+			changes = append(changes, Change{path.Join(at, name), e, Entry{}})
+		}
+		return nil
+	}
+	if from != to {
+		err = diff("", from, to)
+	}
+	slices.SortFunc(changes, func(a, b Change) int { return cmp.Compare(a.Path, b.Path) })
+	return changes, err
 }

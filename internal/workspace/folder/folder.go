@@ -13,6 +13,9 @@ var errChanged = errors.New("it was changed meanwhile")
 type Folder struct {
 	root   *os.Root
 	except []os.FileInfo
+
+	lock   *os.File                  // of a write-back
+	before func(change string) error // for tests: it is called before each change of the machine, and can fail it
 }
 
 // Open opens a folder, which may be given as a link to one.

@@ -27,6 +27,9 @@ const (
 // Everything that is not a file, a folder or a link is an error, and so is a tree beyond the bounds
 // of package workspace or a file that changes while it is read.
 func (f *Folder) Import(ctx context.Context, put func([]workspace.Content) error) (root canon.Hash, err error) {
+	if _, err := f.root.Lstat(stagingName); err == nil {
+		return root, errStaging
+	}
 	r := &reader{ctx: ctx, put: put, except: f.except}
 	root, err = r.folder(f.root, "")
 	if err == nil {

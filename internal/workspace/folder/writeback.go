@@ -1,0 +1,533 @@
+package folder
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/internal/hint"
+	"github.com/starling-host/starling/internal/keyfile"
+	"github.com/starling-host/starling/internal/workspace"
+)
+
+// The staging folder lies in the folder that is written to, as long as that lasts. It has new contents
+// in new-N, and the old ones that they replace in old-N, where N is the number of the step; a lock,
+// which the writing process holds; and from the first move on a journal. How far the steps are shows
+// from where their contents are, so a process that finds the journal of a dead one can go on, or back.
+const (
+	stagingName = ".starling-writeback"
+	lockName    = stagingName + "/lock"
+
+	moving = stagingName + "/moving" // the journal: the steps
+	done   = stagingName + "/done"   // its name when all steps are made: the old contents can go
+	undone = stagingName + "/undone" // its name when no step is made: the new contents can go
+)
+
+func older(step int) string { return stagingName + "/old-" + strconv.Itoa(step) }
+func newer(step int) string { return stagingName + "/new-" + strconv.Itoa(step) }
+
+// ConflictError means that paths which a write-back was to change are no longer what was imported.
+// Nothing is written back then.
+type ConflictError struct{ Paths []string }
+
+// Error names the first paths.
+func (e *ConflictError) Error() string {
+	more := ""
+	if n := len(e.Paths) - 5; n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("someone changed %q%s since the folder was read", e.Paths[:min(5, len(e.Paths))], more)
+}
+
+// Advice implements [hint.Hinted].
+func (e *ConflictError) Advice() string { return "run the call again, on what is in the folder now" }
+
+// errStaging means that the staging folder is there.
+var errStaging = hint.New("another call is writing to the folder, or was interrupted while it did",
+	"run the call again; one that may write to the folder, with :rw, first ends what was interrupted")
+
+type writeBack struct {
+	*Folder
+	steps []workspace.Change // none is inside another
+}
+
+// WriteBack makes the changes from a tree that was imported from the folder to another one, see
+// [workspace.Diff]. It makes all of them or, with an error, none. What is not among them is neither read
+// nor compared. A changed file keeps its mode. With an error, and made, all changes are made, and the
+// error says where old contents are that were not deleted: someone changed them while they were replaced.
+// If the disk fails while changes are undone, the folder cannot be imported until [Folder.Recover] has
+// undone them.
+func (f *Folder) WriteBack(ctx context.Context, get workspace.Get, changes []workspace.Change) (made bool, err error) {
+	if len(changes) == 0 {
+		return true, nil
+	}
+	w := &writeBack{Folder: f, steps: changes}
+	begin := func() error { return w.do("make a folder", func() error { return w.root.Mkdir(stagingName, 0o700) }) }
+	err = begin()
+	for n := 0; errors.Is(err, fs.ErrExist) && n < 100 && ctx.Err() == nil; n++ { // another call ends soon, unless it was interrupted
+		time.Sleep(20 * time.Millisecond)
+		err = begin()
+	}
+	switch {
+	case errors.Is(err, fs.ErrExist):
+		err = errStaging
+	case err == nil:
+		if err = w.prepare(ctx, get); err == nil {
+			return w.settle()
+		}
+		w.steps = nil
+		err = errors.Join(err, w.clean(undone))
+	}
+	return false, fmt.Errorf("nothing is written back: %w", err)
+}
+
+// Recover ends a write-back of a process that no longer runs, if there is one: it completes it, or
+// undoes it if it cannot be completed. The note says which. With an error, the folder still cannot be
+// imported. Only who may write to the folder may call it.
+func (f *Folder) Recover() (note string, err error) {
+	if _, err := f.root.Lstat(stagingName); errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	w := &writeBack{Folder: f}
+	if err := w.hold(); err != nil {
+		return "", err
+	}
+	for _, journal := range []string{done, undone, moving} {
+		info, err := w.root.Lstat(journal)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		content := []byte{}
+		if err == nil && info.Size() <= workspace.MaxFileBytes {
+			content, err = readFile(w.root, journal, info)
+		}
+		outside := func(s workspace.Change) bool { return !filepath.IsLocal(s.Path) || path.Clean(s.Path) != s.Path }
+		switch {
+		case err != nil:
+			return "", errors.Join(err, w.lock.Close())
+		case canon.Unmarshal(content, &w.steps) != nil || slices.ContainsFunc(w.steps, outside):
+			w.steps = nil // it was not written whole, so nothing was moved
+			return "", w.clean(undone)
+		case journal != moving:
+			return "", w.clean(journal)
+		}
+		switch made, err := w.settle(); {
+		case w.has(stagingName):
+			return "", err
+		case !made:
+			return fmt.Sprintf("a write-back was interrupted, and is undone: %v", err), nil
+		case err != nil:
+			return fmt.Sprintf("a write-back was interrupted: %v", err), nil
+		}
+		return "a write-back was interrupted, and is complete now", nil
+	}
+	return "", w.clean(undone)
+}
+
+// do makes a change of the machine.
+func (f *Folder) do(change string, make func() error) error {
+	if f.before != nil {
+		if err := f.before(change); err != nil {
+			return err
+		}
+	}
+	return make()
+}
+
+// hold takes the lock. A process that dies has it no longer.
+func (w *writeBack) hold() (err error) {
+	if w.lock, err = w.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600); err != nil {
+		return err
+	}
+	held, err := keyfile.TryLock(w.lock)
+	if err == nil && !held {
+		err = errStaging
+	}
+	if err != nil {
+		return errors.Join(err, w.lock.Close())
+	}
+	return nil
+}
+
+// prepare writes the new contents into the staging folder, checks that every path that is to change
+// is still what was imported, and writes the journal.
+func (w *writeBack) prepare(ctx context.Context, get workspace.Get) error {
+	if err := w.hold(); err != nil {
+		return err
+	}
+	for i, s := range w.steps {
+		if s.New.Kind == 0 {
+			continue
+		}
+		if err := w.stage(ctx, get, newer(i), s); err != nil {
+			return fmt.Errorf("%q: %w", s.Path, err)
+		}
+	}
+	conflict := &ConflictError{}
+	for _, s := range w.steps {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !w.is(s.Path, s.Old) {
+			conflict.Paths = append(conflict.Paths, s.Path)
+		}
+	}
+	if len(conflict.Paths) > 0 {
+		return conflict
+	}
+	journal, err := canon.Encode(w.steps)
+	if err == nil && len(journal) > workspace.MaxFileBytes {
+		err = fmt.Errorf("%d changes are too many", len(w.steps))
+	}
+	if err == nil {
+		err = w.write(moving, journal)
+	}
+	return errors.Join(err, w.sync(stagingName), w.sync("."))
+}
+
+// stage writes what a step brings to a path in the staging folder.
+func (w *writeBack) stage(ctx context.Context, get workspace.Get, at string, s workspace.Change) error {
+	var folders []string
+	create := func(below string, e workspace.Entry) error {
+		if err := cmp.Or(ctx.Err(), fits(e.Name)); err != nil {
+			return err
+		}
+		name := path.Join(at, below)
+		if e.Kind == workspace.Folder {
+			folders = append(folders, name)
+			return w.do("make a folder", func() error { return w.root.Mkdir(name, 0o777) })
+		}
+		content, err := get.Read(e.Digest)
+		if err == nil && uint64(len(content)) != e.Size {
+			err = fmt.Errorf("%s has %d bytes, where its tree says %d", e.Name, len(content), e.Size)
+		}
+		if err == nil && e.Kind == workspace.Link {
+			if err = staysInside(path.Join(s.Path, below), string(content)); err == nil {
+				err = w.do("make a link", func() error { return w.root.Symlink(filepath.FromSlash(string(content)), name) })
+			}
+		} else if err == nil {
+			err = w.write(name, content)
+		}
+		return err
+	}
+	err := create("", s.New)
+	if err == nil && s.New.Kind == workspace.Folder {
+		err = workspace.Walk(get, s.New.Digest, create)
+	}
+	for _, name := range folders {
+		err = cmp.Or(err, w.sync(name))
+	}
+	if err == nil && s.Old.Kind == workspace.File && s.New.Kind == workspace.File {
+		var info fs.FileInfo
+		if info, err = w.root.Lstat(s.Path); err == nil {
+			err = w.root.Chmod(at, info.Mode().Perm())
+		}
+	}
+	return err
+}
+
+// write makes a file and its content durable.
+func (w *writeBack) write(name string, content []byte) error {
+	return w.do("write a file", func() error {
+		file, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		if err != nil {
+			return err
+		}
+		_, err = file.Write(content)
+		return errors.Join(err, file.Sync(), file.Close())
+	})
+}
+
+// fits returns an error if this machine cannot have a name, or a tool may not.
+func fits(name string) error {
+	switch {
+	case name == stagingName:
+		return errors.New("the name is kept for write-backs")
+	case runtime.GOOS == "windows" && (strings.ContainsAny(name, `\:`) || !filepath.IsLocal(name)):
+		return errors.New("Windows cannot have a file of this name")
+	}
+	return nil
+}
+
+// staysInside returns an error if the target of a new link can be outside of the folder: other programs
+// follow it. A name before ".." can be a link itself, so a path that has one can lead anywhere.
+func staysInside(at, target string) error {
+	up, names := strings.Count(at, "/"), false
+	leaves := strings.HasPrefix(target, "/") || filepath.VolumeName(filepath.FromSlash(target)) != ""
+	for name := range strings.SplitSeq(filepath.ToSlash(filepath.FromSlash(target)), "/") {
+		switch name {
+		case "", ".":
+		case "..":
+			leaves = leaves || names || up == 0
+			up--
+		default:
+			names = true
+		}
+	}
+	if leaves {
+		return fmt.Errorf("the link leads to %q, which can be outside of the folder", target)
+	}
+	return nil
+}
+
+// parent opens the folder that a path lies in. It follows no link, where os.Root would follow those
+// that stay below it. A folder that cannot be opened is no longer what was imported.
+func (w *writeBack) parent(at string) (dir *os.Root, err error) {
+	dir, err = w.root.OpenRoot(".")
+	names := strings.Split(at, "/")
+	for _, name := range names[:len(names)-1] {
+		if err != nil {
+			break
+		}
+		above := dir
+		dir, err = enter(above, name)
+		_ = above.Close()
+	}
+	if err != nil {
+		return nil, &ConflictError{[]string{at}}
+	}
+	return dir, nil
+}
+
+// reach returns an error if the folder of a path is not there.
+func (w *writeBack) reach(at string) error {
+	dir, err := w.parent(at)
+	if err == nil {
+		err = dir.Close()
+	}
+	return err
+}
+
+// is reports whether a path has an entry, or nothing for the zero entry.
+func (w *writeBack) is(at string, want workspace.Entry) bool {
+	dir, err := w.parent(at)
+	if err != nil {
+		return false
+	}
+	defer dir.Close()
+	info, err := dir.Lstat(path.Base(at))
+	if want.Kind == 0 {
+		return errors.Is(err, fs.ErrNotExist)
+	}
+	r := &reader{ctx: context.Background(), put: func([]workspace.Content) error { return nil }}
+	e, err := r.entry(dir, at, path.Base(at), info, err)
+	return err == nil && e.Kind == want.Kind && e.Digest == want.Digest
+}
+
+// settle makes all steps that are not made, or undoes all that are. It is not interrupted.
+func (w *writeBack) settle() (made bool, err error) {
+	defer w.lock.Close()
+	phase := done
+	if err = w.forward(); err != nil {
+		phase = undone
+		if failed := w.undo(); failed != nil {
+			return false, fmt.Errorf("%w; the folder is half written: %w; the next call that may write to it tries again", err, failed)
+		}
+	}
+	failed := w.do("name the journal", func() error { return w.root.Rename(moving, phase) })
+	if failed == nil {
+		failed = w.sync(stagingName) // before a content is deleted, by whose place the steps are known
+	}
+	if failed == nil {
+		failed = w.clean(phase)
+	}
+	switch {
+	case err != nil:
+		return false, fmt.Errorf("nothing is written back: %w", errors.Join(err, failed))
+	case failed != nil:
+		return true, fmt.Errorf("all changes are written, but: %w", failed)
+	}
+	return true, nil
+}
+
+// forward makes the steps.
+func (w *writeBack) forward() error {
+	for i, s := range w.steps {
+		if s.Old.Kind != 0 && !w.has(older(i)) {
+			if err := w.take(s.Path, older(i), s.Old); err != nil {
+				return err
+			}
+		}
+		if s.New.Kind != 0 && w.has(newer(i)) {
+			err := w.reach(s.Path)
+			if err == nil {
+				err = w.put(newer(i), s.Path)
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	return w.syncParents()
+}
+
+// undo puts all paths back but those that someone has changed since.
+func (w *writeBack) undo() error {
+	var failures []error
+	for i, s := range slices.Backward(w.steps) {
+		var err error
+		if s.New.Kind != 0 {
+			if w.same(newer(i), s.Path) {
+				err = w.remove(newer(i))
+			}
+			if err == nil && !w.has(newer(i)) {
+				err = w.take(s.Path, newer(i), s.New)
+			}
+		}
+		if err == nil && w.has(older(i)) {
+			if err = w.reach(s.Path); err == nil {
+				err = w.put(older(i), s.Path)
+			}
+		}
+		failures = append(failures, err)
+	}
+	failures = slices.DeleteFunc(append(failures, w.syncParents()), func(err error) bool {
+		_, conflict := errors.AsType[*ConflictError](err)
+		return conflict
+	})
+	return errors.Join(failures...)
+}
+
+// take moves a path aside, and back again if it turns out not to be what is wanted.
+func (w *writeBack) take(at, aside string, want workspace.Entry) error {
+	err := w.reach(at)
+	if err == nil {
+		err = w.do("take", func() error { return w.root.Rename(at, aside) })
+	}
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return &ConflictError{[]string{at}}
+	case err != nil:
+		return err
+	case !w.is(aside, want):
+		return cmp.Or(w.put(aside, at), error(&ConflictError{[]string{at}})) // to where it was, even through a link
+	}
+	return nil
+}
+
+// put moves what is aside to where nothing is. A hard link, unlike a rename, never replaces what
+// someone creates there at this moment; where there are none, it is as good as it gets.
+func (w *writeBack) put(aside, at string) error {
+	info, err := w.root.Lstat(aside)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		err := w.do("link", func() error { return w.root.Link(aside, at) })
+		if err == nil || w.same(aside, at) { // linked already, before a process died
+			return w.remove(aside)
+		}
+	}
+	if w.has(at) {
+		return &ConflictError{[]string{at}}
+	}
+	return w.do("rename", func() error { return w.root.Rename(aside, at) })
+}
+
+// clean deletes the staging folder: new contents if no step was made, and old ones if all are, but only
+// as they were, because an editor may have written to a file that was moved. What remains keeps a name
+// of its own. Without steps, new contents need not be whole.
+func (w *writeBack) clean(phase string) error {
+	defer w.lock.Close()
+	if w.has(moving) { // no content may go before it
+		if err := cmp.Or(w.remove(moving), w.sync(stagingName)); err != nil {
+			return err
+		}
+	}
+	dir, err := w.root.Open(stagingName)
+	if err != nil {
+		return err
+	}
+	names, err := dir.Readdirnames(-1)
+	_ = dir.Close()
+	for _, name := range names {
+		if at := path.Join(stagingName, name); len(w.steps) == 0 && strings.HasPrefix(name, "new-") {
+			w.delete(at)
+		}
+	}
+	for i, s := range w.steps {
+		at, want := newer(i), s.New
+		if phase == done {
+			at, want = older(i), s.Old
+		}
+		if want.Kind != 0 && w.is(at, want) {
+			w.delete(at)
+		}
+	}
+	_ = w.remove(phase)
+	_ = w.lock.Close() // for Windows
+	_ = w.remove(lockName)
+	if w.remove(stagingName) == nil {
+		return err
+	}
+	kept := ".starling-kept-" + rand.Text()
+	if failed := w.do("rename", func() error { return w.root.Rename(stagingName, kept) }); failed != nil {
+		return errors.Join(err, failed)
+	}
+	return fmt.Errorf("someone changed files meanwhile: other versions of them are in %s", kept)
+}
+
+// delete removes what is in the staging folder. What it cannot remove stays there.
+func (w *writeBack) delete(at string) {
+	_ = w.do("delete", func() error { return w.root.RemoveAll(at) })
+}
+
+func (w *writeBack) has(name string) bool {
+	_, err := w.root.Lstat(name)
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// same reports whether two names are those of one file.
+func (w *writeBack) same(a, b string) bool {
+	one, err := w.root.Lstat(a)
+	if err != nil || one.IsDir() {
+		return false
+	}
+	two, err := w.root.Lstat(b)
+	return err == nil && os.SameFile(one, two)
+}
+
+func (w *writeBack) remove(name string) error {
+	return w.do("remove", func() error { return w.root.Remove(name) })
+}
+
+// syncParents makes the names in all folders that the steps are in durable. If a folder was exchanged
+// for a link, what was to be in it is elsewhere, and that is a conflict.
+func (w *writeBack) syncParents() error {
+	synced := map[string]bool{}
+	for _, s := range w.steps {
+		err := w.reach(s.Path)
+		if dir := path.Dir(s.Path); err == nil && !synced[dir] {
+			synced[dir], err = true, w.sync(dir)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.sync(stagingName)
+}
+
+// sync makes the names in a folder durable, where the system can.
+func (w *writeBack) sync(dir string) error {
+	if runtime.GOOS == "windows" {
+		return nil
+	}
+	d, err := w.root.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
