@@ -55,7 +55,7 @@ func effect(call string) event.Payload {
 func given(paths ...string) event.Payload {
 	w := &event.Workspace{Root: make([]byte, event.HashSize)}
 	for _, at := range paths {
-		w.Mounts = append(w.Mounts, event.Mount{At: at})
+		w.Mounts = append(w.Mounts, event.Mount{At: at, Writable: true})
 	}
 	return event.ToolCallScheduled{CallID: "a", Attempt: 1, Args: null, Workspace: w}
 }

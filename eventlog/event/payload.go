@@ -264,7 +264,8 @@ type Workspace struct {
 
 // Mount is a folder of a call's tree, which the call sees at a path.
 type Mount struct {
-	At string `cbor:"at"` // absolute and clean, such as /workspace; never "/"
+	At       string `cbor:"at"` // absolute and clean, such as /workspace; never "/"
+	Writable bool   `cbor:"writable,omitempty"`
 }
 
 // Bounds of a [Workspace].

@@ -106,7 +106,7 @@ var full = []eventCase{
 	}},
 	{"ToolCallScheduled, with a commitment", event.ToolCallScheduled{CallID: callID, TurnID: "direct", ToolName: "greet", Args: canon.Raw("\xa0"), Attempt: 1, Commitment: []byte(`{"payloadType":""}`)}},
 	{"ToolCallScheduled, with files", event.ToolCallScheduled{CallID: callID, TurnID: "direct", ToolName: "count", Args: canon.Raw("\xa0"), Attempt: 1, Workspace: &event.Workspace{
-		Root: sum("tree"), Mounts: []event.Mount{{At: "/data"}, {At: "/workspace"}},
+		Root: sum("tree"), Mounts: []event.Mount{{At: "/data"}, {At: "/workspace", Writable: true}},
 	}}},
 	{"ToolCallCompleted, with files", event.ToolCallCompleted{
 		CallID: callID, Result: canon.Raw("\x01"), DurationMs: 12, Attempt: 1, Meter: event.Meter{Fuel: 9, Workspace: sum("tree")},

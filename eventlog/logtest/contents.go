@@ -52,7 +52,7 @@ func Tree(files map[string]string) (contents []eventlog.Content, root canon.Hash
 func WithFiles(runID string, given, left canon.Hash) []event.Event {
 	c := Chain{RunID: runID, Clock: 1_700_000_000_000_000_000}
 	args, _ := event.EncodePayload(map[string]int{})
-	workspace := &event.Workspace{Root: given[:], Mounts: []event.Mount{{At: "/workspace"}}}
+	workspace := &event.Workspace{Root: given[:], Mounts: []event.Mount{{At: "/workspace", Writable: true}}}
 	return []event.Event{
 		c.Start("call"),
 		c.Next(event.ToolCallScheduled{CallID: "c1", TurnID: "direct", ToolName: "t", Args: args, Attempt: 1, Workspace: workspace}),

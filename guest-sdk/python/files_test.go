@@ -95,6 +95,28 @@ var filePrograms = []program{
 	{"folders that stay", "import os\nsaid = []\nfor f in (lambda: os.rmdir('/workspace'), lambda: os.rmdir('/data'), lambda: os.mkdir('/workspace'), lambda: os.rename('/workspace', '/tmp/w')):\n    try: f()\n    except OSError: said.append(1)\n[said, os.listdir('sub')]", `[[1,1,1,1],["a","deep.txt"]]`},
 }
 
+// writingPrograms may write to /workspace. Each begins with the same files.
+var writingPrograms = []program{
+	{"a relative path", "import os\nopen('b.txt', 'w').write('b')\nos.chdir('sub')\nopen('c.txt', 'w').write('c')\nos.chdir('..')\n[open('/workspace/b.txt').read(), open('/workspace/sub/c.txt').read(), os.path.exists('/b.txt')]", `["b","c",false]`},
+	{"modes and times", "import os, stat\nos.utime('table.csv', (5, 7))\ns, d = os.stat('table.csv'), os.stat('sub')\n[stat.S_ISREG(s.st_mode), stat.S_ISDIR(d.st_mode), s.st_size, s.st_mtime]", `[true,true,12,7.0]`},
+	{"csv", "import csv\nrows = list(csv.DictReader(open('table.csv')))\nwith open('out.csv', 'w', newline='') as f: csv.writer(f).writerows([[int(r['n']) * 2] for r in rows])\nopen('out.csv').read().split()", `["2","4"]`},
+	{"an archive", "import shutil, zipfile\nshutil.make_archive('out', 'zip', 'sub')\nzipfile.ZipFile('out.zip').extractall('/tmp/back')\n[zipfile.ZipFile('/workspace/out.zip').namelist(), open('/tmp/back/deep.txt').read()]", `[["deep.txt"],"deep"]`},
+	{"a database", "import sqlite3, os\na = sqlite3.connect('x.db')\na.execute('create table t(n)')\na.executemany('insert into t values (?)', [(n,) for n in range(1000)])\na.commit()\na.execute('vacuum')\n" +
+		"b = sqlite3.connect('/workspace/x.db', timeout=0)\na.execute('insert into t values (1)')\ntry: b.execute('insert into t values (2)')\nexcept sqlite3.OperationalError as e: said = str(e)\na.rollback()\n" +
+		"[said, b.execute('select count(*), sum(n) from t').fetchall(), sorted(n for n in os.listdir() if n.startswith('x'))]", `["database is locked",[[1000,499500]],["x.db"]]`},
+	{"trees", "import shutil, os\nos.makedirs('a/b/c')\nopen('a/b/f', 'w').write('f')\nshutil.copytree('a', '/tmp/a')\nshutil.copytree('/tmp/a', 'a2')\nshutil.rmtree('a')\n[[(p, d, f) for p, d, f in os.walk('a2')], os.path.exists('a'), sorted((e.name, e.is_dir()) for e in os.scandir('a2/b'))]",
+		`[[["a2",["b"],[]],["a2/b",["c"],["f"]],["a2/b/c",[],[]]],false,[["c",true],["f",false]]]`},
+	{"moves", "import os, shutil, errno\nopen('/tmp/x', 'w').write('x')\nsaid = []\nfor pair in (('/tmp/x', 'x'), ('table.csv', '/tmp/t'), ('sub', '/tmp/sub')):\n    try: os.rename(*pair)\n    except OSError as e: said.append(errno.errorcode[e.errno])\n    shutil.move(*pair)\n" +
+		"os.rename('x', 'y')\nshutil.move('/tmp/sub', 'sub2')\n[said, sorted(os.listdir()), sorted(os.listdir('/tmp')), open('y').read(), open('sub2/deep.txt').read()]", `[["EXDEV","EXDEV","EXDEV"],["sub2","y"],["t"],"x","deep"]`},
+	{"links", "import os\nos.symlink('sub/deep.txt', 'soft')\nos.link('table.csv', 'hard')\nsaid = []\nfor f in (lambda: os.symlink('x', '/tmp/soft'), lambda: os.link('table.csv', '/tmp/hard')):\n    try: f()\n    except OSError as e: said.append(e.strerror)\n" +
+		"[os.readlink('soft'), open('soft').read(), os.path.islink('soft'), os.path.realpath('soft'), os.stat('hard').st_nlink, said]", `["sub/deep.txt","deep",true,"/workspace/sub/deep.txt",2,["Not supported","Cross-device link"]]`},
+	{"places in a file", "with open('log', 'a') as f: f.write('12')\nwith open('log', 'a+') as f:\n    f.write('3')\n    f.seek(0)\n    a = f.read()\nwith open('log', 'r+b') as f:\n    f.seek(1)\n    f.write(b'xyz')\n    f.truncate(3)\n    n = f.tell()\n" +
+		"with open('sparse', 'wb') as f:\n    f.seek(5_000_000)\n    f.write(b'end')\nwith open('sparse', 'rb') as f: zeros = f.read().count(0)\nimport os\nos.truncate('sparse', 7)\n[a, open('log').read(), n, zeros, os.path.getsize('sparse')]", `["123","1xy",4,5000000,7]`},
+	{"temporary files", "import tempfile, os\nwith tempfile.TemporaryDirectory() as d: a = d.startswith('/tmp/')\nwith tempfile.NamedTemporaryFile(dir='.') as f:\n    f.write(b'123')\n    f.flush()\n    n = os.path.getsize(f.name)\n[a, n, sorted(os.listdir())]", `[true,3,["sub","table.csv"]]`},
+	{"1,000 open files", "import errno, os\nos.mkdir('many')\nfor folder in ('many', '/tmp'):\n    files = [open(f'{folder}/{i}', 'w') for i in range(1000)]\n    for i, f in enumerate(files): f.write(str(i))\n    said = None\n    try:\n        while not said: files.append(open('table.csv'))\n" +
+		"    except OSError as e: said = errno.errorcode[e.errno]\n    for f in files: f.close()\n[said, len(files) < 1024, open('many/999').read(), open('/tmp/0').read()]", `["EMFILE",true,"999","0"]`},
+}
+
 // TestFilesOfACall: CPython's files are those of the call wherever it was given a folder, and in memory elsewhere.
 func TestFilesOfACall(t *testing.T) {
 	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "db"), starling.Options{}))
@@ -155,18 +177,27 @@ func TestFilesOfACall(t *testing.T) {
 		},
 	})
 	files := &sandbox.Files{Root: sandbox.Digest(given), Mounts: []sandbox.Mount{{At: "/data/in"}, {At: "/workspace"}}, Get: store.get}
-	for _, p := range filePrograms {
-		t.Run(p.name, func(t *testing.T) {
-			first := call(runPy, "run_py", map[string]any{"code": p.code}, files)
-			if !strings.Contains(string(first.Output), p.want) {
-				t.Errorf("it ends with %s, want %s in it", first.Output, p.want)
-			}
-			again := call(runPy, "run_py", map[string]any{"code": p.code}, files)
-			if string(again.Output) != string(first.Output) || again.Meter.Fuel != first.Meter.Fuel {
-				t.Errorf("a second call ends with %s, %d units of fuel, and the first with %s, %d", again.Output, again.Meter.Fuel, first.Output, first.Meter.Fuel)
-			}
-		})
+	written := store.folder(map[string]any{
+		"data":      map[string]any{"in": map[string]any{"a.txt": "given"}},
+		"workspace": map[string]any{"table.csv": "n,x\n1,a\n2,b\n", "sub": map[string]any{"deep.txt": "deep"}},
+	})
+	writable := &sandbox.Files{Root: sandbox.Digest(written), Mounts: []sandbox.Mount{{At: "/data/in"}, {At: "/workspace", Writable: true}}, Get: store.get}
+	runs := func(programs []program, files *sandbox.Files) {
+		for _, p := range programs {
+			t.Run(p.name, func(t *testing.T) {
+				first := call(runPy, "run_py", map[string]any{"code": p.code}, files)
+				if !strings.Contains(string(first.Output), p.want) {
+					t.Errorf("it ends with %s, want %s in it", first.Output, p.want)
+				}
+				again := call(runPy, "run_py", map[string]any{"code": p.code}, files)
+				if string(again.Output) != string(first.Output) || again.Left != first.Left || again.Meter.Fuel != first.Meter.Fuel {
+					t.Errorf("a second call ends with %s, %v, %d units of fuel, and the first with %s, %v, %d", again.Output, again.Left, again.Meter.Fuel, first.Output, first.Left, first.Meter.Fuel)
+				}
+			})
+		}
 	}
+	runs(filePrograms, files)
+	runs(writingPrograms, writable)
 
 	// A tool has the same files, and no call without files sees any of it.
 	tool := load(filepath.Join(write(t, "tool.py", "import os\n\ndef look(name: str) -> list[str]:\n    \"\"\"Looks.\"\"\"\n    return [os.getcwd(), *sorted(os.listdir()), open(name).read() if os.path.exists(name) else 'none']\n"), "tool.py"))

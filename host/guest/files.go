@@ -10,11 +10,13 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/lists"
+	"github.com/starling-host/starling/internal/workspace"
+	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
 )
 
 // In returns the tool for calls that are given files (event.ToolCallScheduled.Workspace): contents
-// has them.
+// has them. To keep those that a call leaves, it must be an [eventlog.ModuleStore]; a replay keeps none.
 func (t *Tool) In(contents eventlog.ModuleReader) *Tool {
 	in := *t
 	in.contents = contents
@@ -48,4 +50,25 @@ func (t *Tool) files(ctx context.Context, w *event.Workspace) (*sandbox.Files, e
 			return content, err
 		},
 	}, nil
+}
+
+// leave keeps the contents that a successful call leaves, and returns the root of its files.
+func (t *Tool) leave(ctx context.Context, call step.Call, r sandbox.Result) (root []byte, err error) {
+	if !call.Replay && len(r.Contents) > 0 {
+		log, ok := t.contents.(eventlog.ModuleStore)
+		if !ok {
+			return nil, fmt.Errorf("%w: nothing here keeps the files of the call", tool.ErrHost)
+		}
+		if err := Keep(context.WithoutCancel(ctx), log, call.RunID, r.Contents); err != nil {
+			return nil, fmt.Errorf("%w: %w", tool.ErrHost, err)
+		}
+	}
+	return r.Left[:], nil
+}
+
+// Keep stores contents of files, see [eventlog.ModuleStore].
+func Keep(ctx context.Context, log eventlog.ModuleStore, user string, contents []workspace.Content) error {
+	return log.PutContents(ctx, user, lists.Map(contents, func(c workspace.Content) eventlog.Content {
+		return eventlog.Content{Bytes: c.Bytes, Uses: c.Uses()}
+	}))
 }

@@ -120,10 +120,7 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 	if err != nil {
 		return nil, err
 	}
-	var root []byte // of the files, which the call cannot change
-	if files != nil {
-		root = files.Root[:]
-	}
+	var left []byte // root of the files that the call leaves, once it has
 	call := sandbox.Call{
 		Tool:      t.Name(),
 		Input:     input.JSON,
@@ -133,7 +130,7 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 		Probe: func(meter func() sandbox.Meter) {
 			a.SetProbe(func() event.Meter {
 				m := meter()
-				return event.Meter{Fuel: m.Fuel, PeakMemory: m.PeakMemory, Log: m.Log, Workspace: root}
+				return event.Meter{Fuel: m.Fuel, PeakMemory: m.PeakMemory, Log: m.Log, Workspace: left}
 			})
 		},
 	}
@@ -164,6 +161,9 @@ func (t *Tool) execute(ctx context.Context, a *step.Attempt, input *canon.Doc, i
 	result, err := t.module.sandbox.Call(ctx, call, own)
 	if err == nil {
 		err = call.StopErr // the output took too long to look at
+	}
+	if err == nil && files != nil {
+		left, err = t.leave(ctx, info, result)
 	}
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/host/internal/machine"
+	"github.com/starling-host/starling/internal/workspace"
 )
 
 // Call describes a call and how it ends.
@@ -62,6 +63,13 @@ type Result struct {
 
 	// Meter is the consumption of the call, also when it failed.
 	Meter Meter
+
+	// Left is the root of the tree that a successful call with files leaves. A call that failed
+	// leaves nothing. Contents are those that the tree has and that of Files.Root, as far as the
+	// call has read it, had not: each before the folder that lists it, and none twice, although
+	// a file can have the bytes of a folder.
+	Left     Digest
+	Contents []workspace.Content
 }
 
 // Call makes one call, in a sandbox that equals that of every other call.
@@ -134,6 +142,9 @@ func (m *Module) Call(ctx context.Context, c Call, imports Imports) (r Result, e
 		r.Output, err = s.runCommand(c.Input)
 	} else {
 		r.Output, err = s.execute(c.Input)
+	}
+	if err == nil && c.Files != nil {
+		err = s.leave(&r)
 	}
 	r.Meter = s.meter()
 	return r, err

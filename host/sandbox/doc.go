@@ -3,8 +3,8 @@
 //
 // # How to think about it
 //
-// A guest is a function. Its arguments are its bytes, its input and what [Imports] answers; its
-// value is its output, its end, and its meter: fuel, memory and log. So the same arguments give the
+// A guest is a function. Its arguments are its bytes, its input, its files and what [Imports] answers;
+// its value is its output, its end, the files that it leaves, and its meter: fuel, memory and log. So the same arguments give the
 // same value on every engine, today and in ten years. Replay needs nothing
 // more, and most of this package keeps other inputs out: the clock is virtual, randomness is
 // expanded from one recorded seed, fuel and depth are counted by the module's own rewritten code,

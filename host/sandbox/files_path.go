@@ -16,8 +16,8 @@ import (
 // How a path is walked.
 const (
 	followLast = 1 // lookupflags: a link at the end is followed
-	forParent  = 2 // the last name would be added or removed: it is not followed
-	forCreate  = 4 // the last name would be added, as a file's
+	forParent  = 2 // the last name will be added or removed: it is not followed
+	forCreate  = 4 // the last name may be missing, and is then a file's
 )
 
 const (
@@ -31,9 +31,27 @@ const (
 
 // place is where a path leads to.
 type place struct {
+	dir   *node  // the folder of the last name
 	name  string // the last name
 	node  *node  // nil if there is nothing
 	slash bool   // the path ends with a slash
+}
+
+// dots reports whether the last name is that of the folder itself or of the one above.
+func (p place) dots() bool { return p.name == "." || p.name == ".." }
+
+// folder returns the descriptor that a path begins at.
+func (f *filesystem) folder(fd uint32) (*descriptor, errno) {
+	d := f.used(fd)
+	switch {
+	case fd < firstFile:
+		return nil, eNotdir
+	case d == nil:
+		return nil, eBadf
+	case d.node.kind != workspace.Folder:
+		return nil, eNotdir
+	}
+	return d, success
 }
 
 // text reads a path from guest memory.
@@ -86,7 +104,7 @@ func (f *filesystem) walk(d *descriptor, address, length, how uint32) (p place, 
 				at = at.parent
 			}
 			if last {
-				return place{name, at, p.slash}, success
+				return place{at, name, at, p.slash}, success
 			}
 			rest = after
 			continue
@@ -107,7 +125,7 @@ func (f *filesystem) walk(d *descriptor, address, length, how uint32) (p place, 
 			}
 			rest = string(n.data)
 		case last:
-			return place{name, n, p.slash}, success
+			return place{at, name, n, p.slash}, success
 		case n == nil:
 			return p, eNoent
 		case n.kind != workspace.Folder:
@@ -132,24 +150,74 @@ func (f *filesystem) find(d *descriptor, address, length, how uint32) (*node, er
 	return p.node, success
 }
 
-// vacant walks a path to a name that cannot be added, because something is there or because nothing can.
-func (f *filesystem) vacant(d *descriptor, address, length uint32, folder bool) errno {
+// vacant walks a path to a name that does not exist and that a folder can have, or anything else.
+func (f *filesystem) vacant(d *descriptor, address, length uint32, folder bool) (place, errno) {
 	p, e := f.walk(d, address, length, forParent)
 	switch {
 	case e != success:
-		return e
 	case p.node != nil:
-		return eExist
+		e = eExist
 	case p.slash && !folder:
-		return eNoent
+		e = eNoent
+	case !f.writable(d):
+		e = eRofs
 	}
-	return eRofs
+	return p, e
+}
+
+// extent is how many names a path has, and bytes.
+type extent struct{ names, bytes int }
+
+// above returns the extent of the path of a folder, with a slash behind it.
+func (f *filesystem) above(dir *node) (x extent) {
+	for ; dir != f.root; dir = dir.parent {
+		x.names, x.bytes = x.names+1, x.bytes+len(dir.name)+1
+	}
+	f.s.charge(priceStep * uint64(x.names+1))
+	return x
+}
+
+// below returns the greatest extents of the paths below a node, with a slash before them.
+func (f *filesystem) below(n *node) (x extent) {
+	if n.kind != workspace.Folder {
+		return x
+	}
+	f.load(n)
+	f.s.charge(2 * priceName * uint64(len(n.children)))
+	for name, c := range n.children {
+		y := f.below(c)
+		x.names, x.bytes = max(x.names, 1+y.names), max(x.bytes, 1+len(name)+y.bytes)
+	}
+	return x
+}
+
+// fits returns an errno if a folder cannot have another name, with paths below it.
+func (f *filesystem) fits(dir *node, name string, below extent) errno {
+	above := f.above(dir)
+	switch {
+	case dir.links == 0:
+		return eNoent // it was removed
+	case above.names+1+below.names > workspace.MaxDepth, above.bytes+len(name)+below.bytes > workspace.MaxPath:
+		return eNametoolong
+	case f.names == filesNames:
+		return eNospc
+	}
+	return success
+}
+
+// create adds a new node.
+func (f *filesystem) create(p place, n *node) errno {
+	if e := f.fits(p.dir, p.name, extent{}); e != success {
+		return e
+	}
+	f.enter(p.dir, p.name, n)
+	n.loaded, n.modified, n.accessed = true, p.dir.modified, p.dir.modified
+	return success
 }
 
 func (f *filesystem) pathOpen(d *descriptor, a args) errno {
 	how, oflags, rights, result := a.u32(1)&followLast, a.u32(4), a[5], a.u32(8)
-	create, exclusive := oflags&openCreate != 0, oflags&openExclusive != 0
-	write := oflags&openTruncate != 0 || rights&rightWrite != 0
+	create, exclusive, truncate := oflags&openCreate != 0, oflags&openExclusive != 0, oflags&openTruncate != 0
 	if create {
 		how |= forCreate
 		if exclusive {
@@ -169,12 +237,15 @@ func (f *filesystem) pathOpen(d *descriptor, a args) errno {
 	if e != success {
 		return e
 	}
-	n := p.node
+	n, write := p.node, truncate || rights&rightWrite != 0
 	switch {
 	case n == nil && !create:
 		return eNoent
-	case n == nil:
+	case n == nil && !f.writable(d):
 		return eRofs
+	case n == nil:
+		n = &node{kind: workspace.File, data: []byte{}}
+		e = f.create(p, n)
 	case create && exclusive:
 		return eExist
 	case create && n.kind == workspace.Folder:
@@ -183,10 +254,15 @@ func (f *filesystem) pathOpen(d *descriptor, a args) errno {
 		return eNotdir
 	case n.kind == workspace.Link:
 		return eLoop
-	case write && n.kind == workspace.Folder:
+	case n.kind == workspace.Folder && write:
 		return eIsdir
-	case write:
+	case write && !f.writable(d):
 		return eRofs
+	case truncate:
+		e = f.resize(n, 0)
+	}
+	if e != success {
+		return e
 	}
 	if slot < 0 {
 		slot = len(f.open)
@@ -206,13 +282,11 @@ func (f *filesystem) pathFilestat(d *descriptor, a args) errno {
 }
 
 func (f *filesystem) pathSetTimes(d *descriptor, a args) errno {
-	if contradicts(a.u32(6)) {
-		return eInval
-	}
-	if _, e := f.find(d, a.u32(2), a.u32(3), a.u32(1)); e != success {
+	n, e := f.find(d, a.u32(2), a.u32(3), a.u32(1))
+	if e != success {
 		return e
 	}
-	return eRofs
+	return f.times(d, n, a[4], a[5], a.u32(6))
 }
 
 func (f *filesystem) readlink(d *descriptor, a args) errno {
@@ -235,10 +309,14 @@ func (f *filesystem) readlink(d *descriptor, a args) errno {
 }
 
 func (f *filesystem) createFolder(d *descriptor, a args) errno {
-	return f.vacant(d, a.u32(1), a.u32(2), true)
+	p, e := f.vacant(d, a.u32(1), a.u32(2), true)
+	if e != success {
+		return e
+	}
+	return f.create(p, &node{kind: workspace.Folder, children: map[string]*node{}})
 }
 
-// symlink refuses a link to an absolute path for itself: it would lead nowhere.
+// symlink makes a link. No link could lead to an absolute path, so there is none to one.
 func (f *filesystem) symlink(d *descriptor, a args) errno {
 	target, e := f.text(a.u32(0), a.u32(1))
 	switch {
@@ -247,37 +325,93 @@ func (f *filesystem) symlink(d *descriptor, a args) errno {
 	case strings.HasPrefix(target, "/"):
 		return ePerm
 	}
-	return f.vacant(d, a.u32(3), a.u32(4), false)
+	p, e := f.vacant(d, a.u32(3), a.u32(4), false)
+	size := uint64(len(target))
+	switch {
+	case e != success:
+		return e
+	case f.bytes+size > filesBytes:
+		return eNospc
+	}
+	if e := f.create(p, &node{kind: workspace.Link, data: []byte(target), size: size, held: size}); e != success {
+		return e
+	}
+	f.bytes += size
+	return success
 }
 
+// link makes a second name of a file. In the tree that the call leaves they are two files.
 func (f *filesystem) link(d *descriptor, a args) errno {
 	if a.u32(1)&followLast != 0 {
 		return eInval
 	}
-	if _, e := f.find(d, a.u32(2), a.u32(3), 0); e != success {
+	n, e := f.find(d, a.u32(2), a.u32(3), 0)
+	if e != success {
 		return e
 	}
 	other, e := f.folder(a.u32(4))
 	if e != success {
 		return e
 	}
-	return f.vacant(other, a.u32(5), a.u32(6), false)
+	p, e := f.vacant(other, a.u32(5), a.u32(6), false)
+	switch {
+	case e != success:
+		return e
+	case other.mount != d.mount:
+		return eXdev
+	case n.kind == workspace.Folder:
+		return ePerm
+	case n.links == 0:
+		return eNoent
+	}
+	if e := f.fits(p.dir, p.name, extent{}); e != success {
+		return e
+	}
+	f.enter(p.dir, p.name, n)
+	return success
 }
 
-// remove refuses to remove a name, with other errnos for . and for ..
-func remove(dot, dots errno) func(*filesystem, *descriptor, args) errno {
-	return func(f *filesystem, d *descriptor, a args) errno {
-		p, e := f.walk(d, a.u32(1), a.u32(2), forParent)
-		switch {
-		case e != success:
-			return e
-		case p.name == ".":
-			return dot
-		case p.name == "..":
-			return dots
-		}
+func (f *filesystem) removeFolder(d *descriptor, a args) errno {
+	p, e := f.walk(d, a.u32(1), a.u32(2), forParent)
+	switch {
+	case e != success:
+		return e
+	case p.name == ".":
+		return eInval
+	case p.name == "..":
+		return eNotempty
+	case !f.writable(d):
 		return eRofs
+	case p.node == nil:
+		return eNoent
+	case p.node.kind != workspace.Folder:
+		return eNotdir
 	}
+	if f.load(p.node); len(p.node.children) > 0 {
+		return eNotempty
+	}
+	f.remove(p.dir, p.name)
+	return success
+}
+
+func (f *filesystem) unlink(d *descriptor, a args) errno {
+	p, e := f.walk(d, a.u32(1), a.u32(2), forParent)
+	switch {
+	case e != success:
+		return e
+	case p.dots():
+		return eIsdir
+	case !f.writable(d):
+		return eRofs
+	case p.node == nil:
+		return eNoent
+	case p.node.kind == workspace.Folder:
+		return eIsdir
+	case p.slash:
+		return eNotdir
+	}
+	f.remove(p.dir, p.name)
+	return success
 }
 
 func (f *filesystem) rename(d *descriptor, a args) errno {
@@ -290,13 +424,64 @@ func (f *filesystem) rename(d *descriptor, a args) errno {
 		return e
 	}
 	to, e := f.walk(other, a.u32(4), a.u32(5), forParent)
+	n, old := from.node, to.node
 	switch {
 	case e != success:
 		return e
 	case other.mount != d.mount:
 		return eXdev
-	case from.name == "." || from.name == ".." || to.name == "." || to.name == "..":
+	case from.dots() || to.dots(): // a mount has no other name
 		return eBusy
+	case !f.writable(d):
+		return eRofs
+	case n == nil || to.dir.links == 0:
+		return eNoent
 	}
-	return eRofs
+	folder := n.kind == workspace.Folder
+	switch {
+	case !folder && (from.slash || to.slash):
+		return eNotdir
+	case folder && f.isAbove(n, to.dir):
+		return eInval
+	case old != nil && from.dir != to.dir && f.isAbove(old, from.dir):
+		return eNotempty
+	case old == n:
+		return success
+	case old != nil && folder && old.kind != workspace.Folder:
+		return eNotdir
+	case old != nil && !folder && old.kind == workspace.Folder:
+		return eIsdir
+	}
+	if old != nil && folder {
+		if f.load(old); len(old.children) > 0 {
+			return eNotempty
+		}
+	}
+	var below extent
+	if before, after := f.above(from.dir), f.above(to.dir); folder && // what gets no longer cannot get too long
+		(after.names > before.names || after.bytes+len(to.name) > before.bytes+len(from.name)) {
+		below = f.below(n)
+	}
+	f.names-- // of the name that goes
+	e = f.fits(to.dir, to.name, below)
+	f.names++
+	if e != success {
+		return e
+	}
+	if old != nil {
+		f.remove(to.dir, to.name)
+	}
+	f.enter(to.dir, to.name, n) // first, so that it always has a name
+	f.remove(from.dir, from.name)
+	return success
+}
+
+// isAbove reports whether a folder is another one, or above it.
+func (f *filesystem) isAbove(n, dir *node) bool {
+	steps := uint64(1)
+	for ; dir != n && dir != f.root; dir = dir.parent {
+		steps++
+	}
+	f.s.charge(priceStep * steps)
+	return dir == n
 }

@@ -18,6 +18,7 @@ const (
 	eBusy        errno = 10
 	eExist       errno = 20
 	eFault       errno = 21
+	eFbig        errno = 22
 	eIlseq       errno = 25
 	eInval       errno = 28
 	eIsdir       errno = 31
@@ -25,6 +26,7 @@ const (
 	eMfile       errno = 33
 	eNametoolong errno = 37
 	eNoent       errno = 44
+	eNospc       errno = 51
 	eNosys       errno = 52
 	eNotdir      errno = 54
 	eNotempty    errno = 55
@@ -48,36 +50,36 @@ var wasiFuncs = []hostFunc{
 	wasi("environ_get", (*session).environGet),
 	wasi("environ_sizes_get", (*session).environSizesGet),
 	wasi("fd_advise", onFile(onStream(eNotsup), (*filesystem).advise)),
-	wasi("fd_allocate", onFile(onStream(eNotsup), answer(eNotsup, eBadf))),
+	wasi("fd_allocate", onFile(onStream(eNotsup), (*filesystem).allocate)),
 	wasi("fd_close", onFile(onStream(success), (*filesystem).close)),
-	wasi("fd_datasync", onFile(onStream(eNotsup), answer(success, success))),
+	wasi("fd_datasync", onFile(onStream(eNotsup), (*filesystem).sync)),
 	wasi("fd_fdstat_get", onFile((*session).fdFdstatGet, (*filesystem).fdstat)),
 	wasi("fd_fdstat_set_flags", onFile(onStream(success), (*filesystem).setFlags)),
-	wasi("fd_fdstat_set_rights", onFile(onStream(eNotsup), answer(eNotsup, eNotsup))),
+	wasi("fd_fdstat_set_rights", onFile(onStream(eNotsup), func(*filesystem, *descriptor, args) errno { return eNotsup })),
 	wasi("fd_filestat_get", onFile((*session).fdFilestatGet, (*filesystem).filestat)),
-	wasi("fd_filestat_set_size", onFile(onStream(eNotsup), answer(eInval, eInval))),
+	wasi("fd_filestat_set_size", onFile(onStream(eNotsup), (*filesystem).setSize)),
 	wasi("fd_filestat_set_times", onFile(onStream(eNotsup), (*filesystem).setTimes)),
 	wasi("fd_pread", onFile(onStream(eSpipe), (*filesystem).pread)),
 	wasi("fd_prestat_get", (*session).fdPrestatGet),
 	wasi("fd_prestat_dir_name", (*session).fdPrestatDirName),
-	wasi("fd_pwrite", onFile(onStream(eSpipe), answer(eBadf, eBadf))),
+	wasi("fd_pwrite", onFile(onStream(eSpipe), (*filesystem).pwrite)),
 	wasi("fd_read", onFile((*session).fdRead, (*filesystem).read)),
 	wasi("fd_readdir", onFile(onStream(eNotsup), (*filesystem).readdir)),
 	wasi("fd_renumber", onFile(onStream(eNotsup), (*filesystem).renumber)),
 	wasi("fd_seek", onFile(onStream(eSpipe), (*filesystem).seek)),
-	wasi("fd_sync", onFile(onStream(eNotsup), answer(success, success))),
+	wasi("fd_sync", onFile(onStream(eNotsup), (*filesystem).sync)),
 	wasi("fd_tell", onFile(onStream(eSpipe), (*filesystem).tell)),
-	wasi("fd_write", onFile((*session).fdWrite, answer(eBadf, eBadf))),
+	wasi("fd_write", onFile((*session).fdWrite, (*filesystem).write)),
 	wasi("path_create_directory", onPath(0, (*filesystem).createFolder)),
 	wasi("path_filestat_get", onPath(0, (*filesystem).pathFilestat)),
 	wasi("path_filestat_set_times", onPath(0, (*filesystem).pathSetTimes)),
 	wasi("path_link", onPath(0, (*filesystem).link)),
 	wasi("path_open", onPath(0, (*filesystem).pathOpen)),
 	wasi("path_readlink", onPath(0, (*filesystem).readlink)),
-	wasi("path_remove_directory", onPath(0, remove(eInval, eNotempty))),
+	wasi("path_remove_directory", onPath(0, (*filesystem).removeFolder)),
 	wasi("path_rename", onPath(0, (*filesystem).rename)),
 	wasi("path_symlink", onPath(2, (*filesystem).symlink)),
-	wasi("path_unlink_file", onPath(0, remove(eIsdir, eIsdir))),
+	wasi("path_unlink_file", onPath(0, (*filesystem).unlink)),
 	wasi("poll_oneoff", (*session).pollOneoff),
 	wasi("proc_exit", func(_ *session, a args) errno { panic(&exit{a.u32(0)}) }),
 	wasi("proc_raise", always(eNosys)),

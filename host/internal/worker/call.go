@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/abi"
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/runtime/tool"
 )
@@ -37,18 +36,19 @@ func (m *Module) Call(ctx context.Context, c sandbox.Call, imports sandbox.Impor
 	if err := h.place(); err != nil {
 		return sandbox.Result{}, err
 	}
-	var output []byte
 	if c.Begin != nil {
 		err = c.Begin()
 	}
+	var result sandbox.Result
 	if err == nil {
-		output, err = h.run()
+		result, err = h.run()
 	}
 	m.giveBack(h.process)
 	if h.fault != nil {
 		panic(h.fault)
 	}
-	return sandbox.Result{Output: output, Meter: h.meter}, err
+	result.Meter = h.meter
+	return result, err
 }
 
 // call is the host's side of one call. What comes from the process is hostile:
@@ -120,10 +120,12 @@ func unscheduled(ctx context.Context, err error) error {
 
 // run sends the call and serves it until it has ended. The process does not know
 // deadlines: it gets a message when the time is over.
-func (h *call) run() ([]byte, error) {
+func (h *call) run() (answer sandbox.Result, err error) {
 	p := h.process
 	if h.Files != nil {
-		h.files.listed = map[canon.Hash]bool{canon.Hash(h.Files.Root): true}
+		h.files = newFiles(h.Files.Root)
+		p.frames.limit += maxContent
+		defer func() { p.frames.limit -= maxContent }()
 	}
 	p.run.Store(tool.GetRunID(h.ctx))
 	p.calls++
@@ -134,17 +136,23 @@ func (h *call) run() ([]byte, error) {
 	w.begin(number, h)
 	defer w.end()
 	if err := p.say(kindCall, func(b []byte) []byte { return request{number, h.Call}.append(b) }); err != nil {
-		return nil, h.died()
+		return answer, h.died()
 	}
 	defer context.AfterFunc(h.ctx, func() { w.cancel(number) })() // not before the call itself is sent
 	r, err := h.serve()
 	if h.cancel != nil {
 		h.cancel()
 	}
-	if err != nil {
-		return nil, h.died()
+	if err == nil && r.err == nil {
+		answer.Output, answer.Contents = r.output, h.files.contents
+		answer.Left, err = h.tree(r.left)
+	} else if err == nil && len(h.files.contents) > 0 {
+		err = errProtocol
 	}
-	return r.output, h.outcome(r.err)
+	if err != nil {
+		return sandbox.Result{}, h.died()
+	}
+	return answer, h.outcome(r.err)
 }
 
 // serve answers the guest's imports until it has ended.
@@ -161,6 +169,8 @@ func (h *call) serve() (result, error) {
 			err = h.observed(body)
 		case kindContent:
 			err = h.content(body)
+		case kindLeft:
+			err = h.leaves(body)
 		case kindResult:
 			return h.finish(body)
 		default:

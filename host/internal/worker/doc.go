@@ -16,7 +16,8 @@
 //
 // The two sides talk in frames over the worker's standard input and output
 // (main.go, wire.go). A call goes there, each effect comes back with the
-// meter's reading and waits for the answer, and a result ends it. Whatever comes
+// meter's reading and waits for the answer, and a result ends it. A process asks for each
+// content of the call's files, and sends the new ones (files.go). Whatever comes
 // from a worker is hostile: lengths are bounded, texts are UTF-8, counts only
 // grow, and the limits of a call are held on this side as well. A worker that
 // breaks the protocol is killed.

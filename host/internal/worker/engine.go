@@ -49,8 +49,8 @@ type Config struct {
 
 const (
 	// ownMemory is how many bytes a process may have beside the memory of its module. A
-	// 10 MB Go program needs less than 192 MiB, and the files of a call 256 MiB.
-	ownMemory = 768 << 20
+	// 10 MB Go program needs less than 192 MiB, and the files of a call 256 MiB and room to send them.
+	ownMemory = 1 << 30
 
 	defaultGrace = 250 * time.Millisecond
 )

@@ -1,14 +1,10 @@
 package worker
 
 import (
-	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/abi"
@@ -40,36 +36,34 @@ func (c contents) folder(name string, entries ...workspace.Entry) workspace.Entr
 	return workspace.Entry{Name: name, Kind: workspace.Folder, Digest: c.put(workspace.Encode(entries))}
 }
 
-// files are two mounts.
+// files are a read-only mount and one that can be written to.
 func (c contents) files() *sandbox.Files {
 	big := strings.Repeat("big", 1<<20)
 	root := c.folder("", c.folder("data", c.file("a", "hello")), c.folder("work", c.file("b", "old"), c.folder("d", c.file("big", big), c.file("c", "old"))))
-	return &sandbox.Files{Root: sandbox.Digest(root.Digest), Mounts: []sandbox.Mount{{At: "/data"}, {At: "/work"}}, Get: c.get}
+	return &sandbox.Files{Root: sandbox.Digest(root.Digest), Mounts: []sandbox.Mount{{At: "/data"}, {At: "/work", Writable: true}}, Get: c.get}
 }
 
-// reads is a program that reads files, tries to change one, and lists a folder.
-func reads() (p *wasmtest.Script, big uint64) {
+// writes is a program that reads files and leaves others, and one that leaves none.
+func writes() *wasmtest.Script {
 	var imports []wasmtest.Import
-	for _, name := range []string{"fd_read", "fd_write", "fd_readdir", "path_open", "path_rename"} {
+	for _, name := range []string{"fd_read", "fd_write", "fd_close", "path_open", "path_rename", "path_create_directory"} {
 		t, _ := rewrite.ImportType(abi.WASIModule, name)
 		imports = append(imports, wasmtest.Import{Module: abi.WASIModule, Name: name, Type: t})
 	}
-	p = wasmtest.NewScript(imports, 20)
-	text, count, fd := p.Room(make([]byte, 64)), p.Room(make([]byte, 8)), p.Room(make([]byte, 8))
-	big = p.Room(make([]byte, 3<<20))
-	area := func(at uint64, n int) uint64 { return p.Room(binary.LittleEndian.AppendUint64(nil, at|uint64(n)<<32)) }
+	p := wasmtest.NewScript(imports, 20)
+	read, count, fd := p.Room(make([]byte, 64)), p.Room(make([]byte, 8)), p.Room(make([]byte, 8))
+	into := p.Room(append([]byte{byte(read), byte(read >> 8), byte(read >> 16), byte(read >> 24)}, 64, 0, 0, 0))
 	p.Call("path_open", 3, 1, "a", 0, 2, 0, 0, fd)
-	p.Call("fd_read", 5, area(text, 64), 1, count)
-	p.Call("path_open", 4, 1, "d/big", 0, 2, 0, 0, fd)
-	p.Call("fd_read", 6, area(big, 3<<20), 1, count)
-	p.Call("fd_readdir", 4, text, 64, 0, count)
-	p.Call("path_rename", 4, "b", 4, "d/f")
-	return p, big
+	p.Call("fd_read", 5, into, 1, count)
+	p.Call("path_open", 4, 1, "d/big", 0, 64|2, 0, 0, fd)
+	p.Call("fd_write", 6, p.Vector("new"), 1, count)
+	p.Call("path_create_directory", 4, "e")
+	p.Call("path_rename", 4, "b", 4, "e/f")
+	return p
 }
 
 func TestFilesAreTheSameInAProcess(t *testing.T) {
-	store := contents{}
-	script, big := reads()
+	store, script := contents{}, writes()
 	limits := sandbox.Limits{OutputBytes: wasmtest.ScriptRoom}
 	here, there := mustLoad(t, inline(t), script.Module(), limits), mustLoad(t, workers(t, Config{}), script.Module(), limits)
 	c := sandbox.Call{Tool: "script", Input: script.Input(), Files: store.files()}
@@ -82,126 +76,126 @@ func TestFilesAreTheSameInAProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(want, got); diff != "" || wasmtest.Ran(got.Output).At(big, 3<<20) != strings.Repeat("big", 1<<20) {
-			t.Fatal(diff)
+		if diff := cmp.Diff(want, got); diff != "" || len(got.Contents) != 5 || got.Left == c.Files.Root {
+			t.Fatalf("%d contents\n%s", len(got.Contents), diff)
 		}
 	}
-	for i, e := range []uint64{0, 0, 0, 0, 0, 69} {
-		if got := wasmtest.Ran(want.Output).Result(i); got != e {
-			t.Errorf("call %d: errno %d, want %d", i, got, e)
+	for i := range 6 {
+		if e := wasmtest.Ran(want.Output).Result(i); e != 0 {
+			t.Errorf("call %d: errno %d", i, e)
 		}
 	}
-	hello := canon.Sum([]byte("hello"))
-	long := *c.Files
-	long.Root = sandbox.Digest(store.folder("", store.folder("data", workspace.Entry{Name: "a", Kind: workspace.File, Size: 6, Digest: hello}), store.folder("work")).Digest)
-	for _, wrong := range []struct {
-		files *sandbox.Files
-		spoil func()
-		want  string
-	}{
-		{&long, func() {}, "has 5 bytes, not 6"},
-		{c.Files, func() { store[hello] = []byte("hullo") }, "another digest"},
-		{c.Files, func() { delete(store, hello) }, "no content"},
-		{c.Files, func() { store[canon.Hash(c.Files.Root)] = nil }, "another digest"},
-		{&sandbox.Files{Root: sandbox.Digest(store.put([]byte("text"))), Mounts: c.Files.Mounts, Get: store.get}, func() {}, "folder"},
-	} {
-		wrong.spoil()
-		c.Files = wrong.files
-		for _, module := range []sandbox.Loaded{here, there} {
-			if r, err := module.Call(t.Context(), c, quiet{}); !errors.Is(err, tool.ErrHost) || !strings.Contains(err.Error(), wrong.want) || len(r.Output) > 0 {
-				t.Errorf("%q, %v; want %q", r.Output, err, wrong.want)
-			}
-		}
+	delete(store, canon.Sum([]byte("hello")))
+	r, err := there.Call(t.Context(), c, quiet{})
+	if !errors.Is(err, tool.ErrHost) || !strings.Contains(err.Error(), "no content") || r.Left != (sandbox.Digest{}) {
+		t.Errorf("a content that is gone: %v, %v", r.Left, err)
 	}
-	c.Files = nil
-	if e := wasmtest.Ran(mustOutput(t, there, c)).Result(0); e != 44 {
-		t.Errorf("without files: errno %d", e)
+	if _, err := there.Call(t.Context(), sandbox.Call{Tool: "script", Input: script.Input()}, quiet{}); err != nil {
+		t.Errorf("without files: %v", err)
 	}
 }
 
-func mustOutput(t *testing.T, m sandbox.Loaded, c sandbox.Call) []byte {
-	t.Helper()
-	r, err := m.Call(t.Context(), c, quiet{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r.Output
-}
-
-// TestAProcessThatLiesAboutFiles asks what only a process that a module has taken over can ask. It
-// gets no answer, and the error with which serve ends it.
+// TestAProcessThatLiesAboutFiles sends what only a process that a module has taken over can send.
 func TestAProcessThatLiesAboutFiles(t *testing.T) {
 	store := contents{}
-	secret := store.file("secret", "secret")
-	list := store.folder("list", secret)
-	asFile := list
-	asFile.Kind, asFile.Size = workspace.File, uint64(len(store[list.Digest]))
-	file, asLink := store.file("f", "text"), store.file("l", "f")
-	asLink.Kind = workspace.Link
-	deep := store.folder("deep", file, asLink)
-	root, both := store.folder("", asFile, deep), store.folder("", asFile, store.folder("x", list))
-	ended := func(h *call) { h.ended = errors.New("ended") }
-	ask := func(entries ...workspace.Entry) (digests [][]byte) {
-		for _, e := range entries {
-			digests = append(digests, e.Digest[:])
-		}
-		return digests
-	}
-	for name, c := range map[string]struct {
-		root   workspace.Entry
-		asked  [][]byte // all but the last are answered
-		change func(h *call)
-		honest bool
-	}{
-		"the root":                        {root: root, asked: ask(root), honest: true},
-		"a file, a link and the root":     {root: root, asked: ask(root, deep, file, asLink, file, root), honest: true},
-		"a file that is a folder's text":  {root: root, asked: ask(root, asFile), honest: true},
-		"a folder that is a file, too":    {root: both, asked: ask(both, store.folder("x", list), both, list, secret), honest: true},
-		"a folder before the root":        {root: root, asked: ask(deep)},
-		"a file before its folder":        {root: root, asked: ask(root, file)},
-		"what is not below the root":      {root: root, asked: ask(root, deep, secret)},
-		"what a file lists":               {root: root, asked: ask(root, asFile, secret)},
-		"what is nowhere":                 {root: root, asked: [][]byte{make([]byte, 32)}},
-		"half a digest":                   {root: root, asked: [][]byte{root.Digest[:16]}},
-		"more than a digest":              {root: root, asked: [][]byte{append(bytes.Clone(root.Digest[:]), 0)}},
-		"nothing":                         {root: root, asked: [][]byte{nil}},
-		"the root without files":          {root: root, asked: ask(root), change: func(h *call) { h.Files, h.files = nil, files{} }},
-		"the root after the end":          {root: root, asked: ask(root), change: ended},
-		"more often than its fuel allows": {root: root, asked: ask(root, root, root), change: func(h *call) { h.module.prepared.Limits.Fuel = 29_999 }},
-		"as often as its fuel allows":     {root: root, asked: ask(root, root, root), change: func(h *call) { h.module.prepared.Limits.Fuel = 30_000 }, honest: true},
-	} {
-		out, in, err := os.Pipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := &process{in: in}
-		p.watch = newWatch(p, time.Second)
-		h := &call{Call: sandbox.Call{Files: &sandbox.Files{Root: sandbox.Digest(c.root.Digest), Get: store.get}}, module: &Module{}, process: p}
-		h.files.listed = map[canon.Hash]bool{c.root.Digest: true}
+	files := store.files()
+	begun := func() *call {
+		h := &call{Call: sandbox.Call{Files: files}, module: &Module{}, files: newFiles(files.Root)}
 		h.module.prepared.Limits = sandbox.DefaultLimits()
-		if c.change != nil {
-			c.change(h)
-		}
-		var last error
-		for i, digest := range c.asked {
-			if last = h.content(digest); last != nil && i < len(c.asked)-1 {
-				t.Errorf("%s: question %d: %v", name, i, last)
+		for digest, b := range store { // as after each folder was asked for
+			if entries, err := workspace.Decode(b); err == nil {
+				h.files.folders[digest] = b
+				for _, e := range entries {
+					h.files.known[kindOf{e.Digest, e.Kind}] = e.Size
+				}
 			}
 		}
-		if (last == nil) != c.honest || last != nil && !errors.Is(last, errProtocol) {
-			t.Errorf("%s: %v", name, last)
-		}
-		in.Close()
-		frames, answers := newFrameReader(out, 1<<20), 0
-		for k, body, err := frames.next(); err == nil; k, body, err = frames.next() {
-			if k != kindAnswer || !bytes.Equal(body, store[canon.Hash(c.asked[answers])]) {
-				t.Errorf("%s: question %d got frame %d with %q", name, answers, k, body)
+		return h
+	}
+	other := contents{}
+	data, old, news := store.folder("data", store.file("a", "hello")), store.file("b", "old"), other.file("n", "news")
+	leave := func(root workspace.Entry, list ...workspace.Entry) func(h *call) error {
+		return func(h *call) error {
+			for _, e := range append(list, root) {
+				if err := h.leaves(append(appendFlag(nil, e.Kind == workspace.Folder), other[e.Digest]...)); err != nil {
+					return err
+				}
 			}
-			answers++
+			_, err := h.tree(root.Digest[:])
+			return err
 		}
-		if want := len(c.asked); answers != want && c.honest || !c.honest && answers != want-1 {
-			t.Errorf("%s: %d of %d questions were answered", name, answers, want)
+	}
+	work := func(entries ...workspace.Entry) workspace.Entry { return other.folder("work", entries...) }
+	root := func(entries ...workspace.Entry) workspace.Entry { return other.folder("", entries...) }
+	long, moved, renamed, link := old, old, old, news
+	long.Size, moved.Kind, link.Kind = 4, workspace.Link, workspace.Link
+	renamed.Name = "moved"
+	zero := other.file("z", "a\x00b")
+	zero.Kind = workspace.Link
+	deep := other.folder("d", news)
+	for range 210 {
+		deep = other.folder("d", deep)
+	}
+	bomb, bombs := other.folder("d", news), []workspace.Entry{news}
+	for range 18 {
+		bombs = append(bombs, bomb)
+		a, b := bomb, bomb
+		a.Name, b.Name = "a", "b"
+		bomb = other.folder("d", a, b)
+	}
+	var deeper []workspace.Entry
+	for e := deep; e.Digest != news.Digest; {
+		entries, _ := workspace.Decode(other[e.Digest])
+		deeper, e = append([]workspace.Entry{e}, deeper...), entries[0]
+	}
+	for _, c := range []struct {
+		name   string
+		honest bool
+		do     func(h *call) error
+	}{
+		{"an honest tree", true, leave(root(data, work(renamed, news)), news, work(renamed, news))},
+		{"an honest link", true, leave(root(data, work(link)), news, work(link))},
+		{"the same tree", true, func(h *call) error { _, err := h.tree(files.Root[:]); return err }},
+		{"no root", false, func(h *call) error { _, err := h.tree(nil); return err }},
+		{"half a root", false, func(h *call) error { _, err := h.tree(files.Root[:16]); return err }},
+		{"a root without files", false, func(h *call) error { h.Files = nil; _, err := h.tree(files.Root[:]); return err }},
+		{"an unknown root", false, func(h *call) error { _, err := h.tree(make([]byte, 32)); return err }},
+		{"a file as the root", false, func(h *call) error { _, err := h.tree(old.Digest[:]); return err }},
+		{"a content twice", false, leave(root(data, work(news)), news, news, work(news))},
+		{"a content that is not used", false, leave(root(data, work(old)), news, work(old))},
+		{"an unused content of the same tree", false, func(h *call) error {
+			if err := h.leaves(append([]byte{0}, "unused"...)); err != nil {
+				return err
+			}
+			_, err := h.tree(files.Root[:])
+			return err
+		}},
+		{"an entry that does not exist", false, leave(root(data, work(news)), work(news))},
+		{"a folder before what it lists", false, leave(root(data, work(news)), work(news), news)},
+		{"another size than before", false, leave(root(data, work(long)), work(long))},
+		{"a file that becomes a link", false, leave(root(data, work(moved)), work(moved))},
+		{"a link with a zero byte", false, leave(root(data, work(zero)), zero, work(zero))},
+		{"a change of a read-only mount", false, leave(root(other.folder("data", news), store.folder("work", old)), news, other.folder("data", news), store.folder("work", old))},
+		{"a change beside the mounts", false, leave(root(data, news, work(old)), news, work(old))},
+		{"a mount that is gone", false, leave(root(data))},
+		{"too deep a tree", false, leave(root(data, work(deep)), append(append([]workspace.Entry{news}, deeper...), work(deep))...)},
+		{"too many names", false, leave(root(data, work(bomb)), append(bombs, bomb, work(bomb))...)},
+		{"a folder that is none", false, func(h *call) error { return h.leaves([]byte{1, 0xff}) }},
+		{"a flag that is none", false, func(h *call) error { return h.leaves([]byte{2}) }},
+		{"contents without files", false, func(h *call) error { h.Files = nil; return h.leaves([]byte{0}) }},
+		{"more bytes than a tree has", false, func(h *call) error { h.files.bytes = workspace.MaxBytes + maxContent; return h.leaves([]byte{0, 1}) }},
+		{"more contents than a tree has", false, func(h *call) error {
+			h.files.contents = make([]workspace.Content, workspace.MaxEntries+1)
+			return h.leaves([]byte{0, 1})
+		}},
+		{"a question about another digest", false, func(h *call) error { return h.content(news.Digest[:]) }},
+		{"a question that is none", false, func(h *call) error { return h.content(old.Digest[:31]) }},
+		{"a question without files", false, func(h *call) error { h.Files = nil; return h.content(old.Digest[:]) }},
+		{"a question after the end", false, func(h *call) error { h.ended = errors.New("ended"); return h.content(old.Digest[:]) }},
+		{"more questions than fuel", false, func(h *call) error { h.module.prepared.Limits.Fuel = 9_999; return h.content(old.Digest[:]) }},
+	} {
+		if err := c.do(begun()); (err == nil) != c.honest || err != nil && !errors.Is(err, errProtocol) {
+			t.Errorf("%s: %v", c.name, err)
 		}
-		out.Close()
 	}
 }

@@ -222,6 +222,12 @@ func (w *worker) call(m message) error {
 	out, err := w.module.Call(ctx, r.call, world)
 	w.report.send() // the rest
 	answer := result{meter: out.Meter, err: failureOf(err), output: out.Output}
+	if err == nil && r.call.Files != nil {
+		answer.left = out.Left[:]
+	}
+	if err := w.leave(out.Contents); err != nil {
+		return err
+	}
 	return w.send(answer.append(begin(w.frame, kindResult), world.changed(out.Meter)))
 }
 
@@ -317,6 +323,7 @@ const (
 	kindCompile                  // host: the module that was read is to be compiled
 	kindLinked                   // worker: the module that a component has become
 	kindContent                  // worker: the content of a digest is wanted
+	kindLeft                     // worker: a content that the call leaves, before its result
 )
 
 // errProtocol is why a worker is not listened to any more.

@@ -226,15 +226,16 @@ type result struct {
 	meter  sandbox.Meter
 	err    *failure // nil for a success
 	output []byte   // belongs to the frame
+	left   []byte   // sandbox.Result.Left, or nothing; the same
 }
 
 func (r result) append(b []byte, changed bool) []byte {
-	return appendBytes(r.err.append(appendMeter(b, r.meter, changed)), r.output)
+	return appendBytes(appendBytes(r.err.append(appendMeter(b, r.meter, changed)), r.output), r.left)
 }
 
 func parseResult(body []byte, last sandbox.Meter) (result, error) {
 	f := fields{b: body}
-	r := result{meter: f.meter(last), err: f.failure(), output: f.bytes()}
+	r := result{meter: f.meter(last), err: f.failure(), output: f.bytes(), left: f.bytes()}
 	if err := f.end(); err != nil {
 		return result{}, err
 	}

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/internal/rewrite"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/profile"
+	"github.com/starling-host/starling/internal/workspace"
 	"pgregory.net/rapid"
 )
 
@@ -29,14 +29,14 @@ func TestMessagesSurviveTheWay(t *testing.T) {
 		if err != nil || e.meter != meter || !bytes.Equal(e.request, document) {
 			t.Fatalf("effect %+v, %v", e, err)
 		}
-		sent := result{meter: meter, err: &failure{class: classLimit, text: meter.Log}, output: document}
+		sent := result{meter: meter, err: &failure{class: classLimit, text: meter.Log}, output: document, left: document}
 		r, err := parseResult(body(sent.append(begin(nil, kindResult), false)), sandbox.Meter{Log: meter.Log})
-		if err != nil || r.meter != meter || *r.err != *sent.err || !bytes.Equal(r.output, document) {
+		if err != nil || r.meter != meter || *r.err != *sent.err || !bytes.Equal(r.output, document) || !bytes.Equal(r.left, document) {
 			t.Fatalf("result %+v, %v", r, err)
 		}
 		asked := request{7, sandbox.Call{Tool: meter.Log, Args: []string{meter.Log, ""}, Input: document, StopAt: meter.Fuel, Rules: 1, StopErr: errStopped, NoTimeout: true}}
 		if rapid.Bool().Draw(t, "files") {
-			asked.call.Files = &sandbox.Files{Root: sandbox.Sum(document), Mounts: []sandbox.Mount{{At: "/" + meter.Log}, {At: "/b"}}}
+			asked.call.Files = &sandbox.Files{Root: sandbox.Sum(document), Mounts: []sandbox.Mount{{At: "/" + meter.Log, Writable: true}, {At: "/b"}}}
 		}
 		got, err := parseRequest(body(asked.append(begin(nil, kindCall))))
 		if err != nil || got.number != 7 || got.call.Tool != meter.Log || !slices.Equal(got.call.Args, asked.call.Args) || got.call.Env != nil || !bytes.Equal(got.call.Input, document) ||
@@ -112,7 +112,8 @@ func FuzzFromWorker(f *testing.F) {
 		appendBytes(appendMeter(append(begin(nil, kindEffect), byte(opHTTP)), sandbox.Meter{Fuel: 3, Log: "a"}, true), "GET"),
 		append(begin(nil, kindObserved), reportEnter, 3, 1, reportImport, 0, 2, reportLeave, 0, 1, reportLine, 2, 1, 7, 1, 0, 0, 0, 'f', 0, 0, 0, 0, reportEnd, 0, 1, reportModule, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, reportFunction, 1, 0, 1, 0, 0, 0, 'f', reportSource, 7, 2, 9, 1, 0, 0, 0, 0, 0, 0, 0, 0, reportProgress, 0, 9),
 		append(begin(nil, kindContent), make([]byte, 32)...),
-		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}")}.append(begin(nil, kindResult), false),
+		append(begin(nil, kindLeft), append([]byte{1}, workspace.Encode(nil)...)...),
+		result{meter: sandbox.Meter{Fuel: 4}, output: []byte("{}"), left: make([]byte, 32)}.append(begin(nil, kindResult), false),
 	} {
 		if err := send(&good, frame); err != nil {
 			f.Fatal(err)
@@ -129,7 +130,8 @@ func FuzzFromWorker(f *testing.F) {
 			Progress: func(uint64) {},
 		}}}}}
 		h.Files = &sandbox.Files{}
-		h.files.listed = map[canon.Hash]bool{canon.Sum(): true}
+		h.files = newFiles(sandbox.Sum(nil))
+		h.files.asked = 1 << 62 // more than any fuel pays for
 		h.module.prepared.Limits.Depth, h.module.prepared.Imports = 100, []string{"starling:v1.now"}
 		defer measured.Trees(1)
 		for {
@@ -153,10 +155,15 @@ func FuzzFromWorker(f *testing.F) {
 				err = h.observed(b)
 			case kindContent:
 				err = h.content(b)
+			case kindLeft:
+				err = h.leaves(b)
 			case kindResult:
 				var res result
 				if res, err = parseResult(b, last); err == nil && res.meter.Fuel < last.Fuel {
 					t.Fatal("the count went back")
+				}
+				if err == nil {
+					_, err = h.tree(res.left)
 				}
 			}
 			if err != nil && !errors.Is(err, errProtocol) {
