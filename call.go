@@ -36,6 +36,7 @@ type Run struct {
 	DurationMs int64           `json:"duration_ms"`
 	Log        string          `json:"log,omitempty"`       // the tool's output on standard error
 	Workspace  string          `json:"workspace,omitempty"` // the root of the files that the call left, in hexadecimal
+	Changed    []string        `json:"changed,omitempty"`   // paths in folders, of [Files.WriteBack]; a folder stands for all in it
 	Events     uint64          `json:"events"`
 	MerkleRoot string          `json:"merkle_root"` // over all events, in hexadecimal
 

@@ -1,8 +1,10 @@
 package starling
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"path"
 	"path/filepath"
@@ -13,6 +15,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/workspace"
 	"github.com/starling-host/starling/internal/workspace/folder"
@@ -24,12 +27,15 @@ type Folder struct {
 
 	// At is where the tool finds it, an absolute path. Empty is [DefaultMount].
 	At string
+
+	// Writable lets calls change the files that they see. [Files.WriteBack] changes those of the folder.
+	Writable bool
 }
 
 // DefaultMount is where a tool finds a folder.
 const DefaultMount = "/workspace"
 
-// FolderError is the reason why a folder cannot be given to a call.
+// FolderError is the reason why a folder cannot be given to a call, or written back to.
 type FolderError struct {
 	Path string // as in [Folder]
 	Err  error
@@ -43,11 +49,18 @@ func (e *FolderError) Unwrap() error { return e.Err }
 
 // Files are the files of folders as they were when a database read them: a tree by the digests of its
 // contents (spec/workspace.md), for calls of [Tool.In]. The zero value has none.
-type Files struct{ given event.Workspace }
+type Files struct {
+	db      *DB
+	given   event.Workspace
+	folders []Folder
+}
 
 // Files reads folders into the database. It follows no link out of them, and refuses what is neither
 // a file, a folder nor a link, and more than spec/workspace.md allows. The files of the database
 // itself, if they lie there, are left out. The error is a [*FolderError], or the database's.
+//
+// A folder that is writable may have a write-back that was interrupted. It is completed or undone first,
+// and Options.Engine.Warn says so.
 //
 // Begin the calls soon: nothing uses the files before, so a removal of unused modules can take them away.
 func (db *DB) Files(ctx context.Context, folders ...Folder) (f *Files, err error) {
@@ -66,19 +79,19 @@ func (db *DB) Files(ctx context.Context, folders ...Folder) (f *Files, err error
 func (db *DB) readFolders(ctx context.Context, log store.Database, folders []Folder) (*Files, error) {
 	var failed error // of the database
 	put := func(contents []workspace.Content) error {
-		failed = log.PutContents(ctx, "", lists.Map(contents, func(c workspace.Content) eventlog.Content {
-			return eventlog.Content{Bytes: c.Bytes, Uses: c.Uses()}
-		}))
+		failed = guest.Keep(ctx, log, "", contents)
 		return failed
 	}
-	f, trees := &Files{}, map[string]canon.Hash{}
+	f, trees := &Files{db: db}, map[string]canon.Hash{}
 	for _, given := range folders {
 		at := path.Clean(cmp.Or(given.At, DefaultMount))
-		root, err := db.readFolder(ctx, given.Path, put)
+		given.At = at
+		f.folders = append(f.folders, given)
+		root, err := db.readFolder(ctx, given, put)
 		if failed != nil || ctx.Err() != nil {
 			return nil, cmp.Or(failed, context.Cause(ctx))
 		}
-		f.given.Mounts = append(f.given.Mounts, event.Mount{At: at})
+		f.given.Mounts = append(f.given.Mounts, event.Mount{At: at, Writable: given.Writable})
 		slices.SortFunc(f.given.Mounts, func(a, b event.Mount) int { return strings.Compare(a.At, b.At) })
 		if f.given.Root = root[:]; err == nil {
 			err = f.given.Check()
@@ -104,16 +117,65 @@ func (db *DB) readFolders(ctx context.Context, log store.Database, folders []Fol
 }
 
 // readFolder reads one folder, and returns the root of its tree.
-func (db *DB) readFolder(ctx context.Context, path string, put func([]workspace.Content) error) (root canon.Hash, err error) {
-	opened, err := folder.Open(path)
+func (db *DB) readFolder(ctx context.Context, given Folder, put func([]workspace.Content) error) (root canon.Hash, err error) {
+	opened, err := folder.Open(given.Path)
 	if err != nil {
 		return root, err
 	}
 	defer opened.Close()
+	if given.Writable {
+		note, err := opened.Recover()
+		if err != nil {
+			return root, err
+		}
+		if note != "" && db.o.Engine.Warn != nil {
+			db.o.Engine.Warn(given.Path + ": " + note)
+		}
+	}
 	for _, file := range db.files() {
 		opened.Except(file)
 	}
 	return opened.Import(ctx, put)
+}
+
+// WriteBack changes the writable folders to what the call of a run left there, and sets run.Changed. It
+// changes each folder as a whole or, with a [*FolderError], not at all: if someone changed one of the paths
+// since [DB.Files] has read them, for example. Folders before that one are changed.
+func (f *Files) WriteBack(ctx context.Context, run *Run) error {
+	left, err := hex.DecodeString(run.Workspace)
+	if err != nil || len(left) == 0 || bytes.Equal(left, f.given.Root) {
+		return err
+	}
+	log, err := f.db.Log(ctx)
+	if err != nil {
+		return err
+	}
+	get := func(digest canon.Hash) ([]byte, error) { return log.Module(ctx, digest) }
+	all, err := workspace.Diff(get, canon.Hash(f.given.Root), canon.Hash(left))
+	if err != nil {
+		return err
+	}
+	for _, given := range f.folders {
+		var changes []workspace.Change
+		for _, c := range all {
+			if below, ok := strings.CutPrefix("/"+c.Path, given.At+"/"); ok {
+				c.Path = below
+				changes = append(changes, c)
+			}
+		}
+		opened, err := folder.Open(given.Path)
+		if err == nil {
+			var made bool
+			if made, err = opened.WriteBack(ctx, get, changes); made {
+				run.Changed = append(run.Changed, lists.Map(changes, func(c workspace.Change) string { return filepath.Join(given.Path, c.Path) })...)
+			}
+			opened.Close()
+		}
+		if err != nil {
+			return &FolderError{Path: given.Path, Err: err}
+		}
+	}
+	return nil
 }
 
 // files returns the names of the files in which the database is, or nothing on a server.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,9 +21,13 @@ type losing struct {
 	store.Database
 	puts int
 	lost canon.Hash
+	full bool // nothing more can be put
 }
 
 func (l *losing) PutContents(ctx context.Context, user string, contents []eventlog.Content) error {
+	if l.full {
+		return errors.New("the disk is full")
+	}
 	if l.puts++; l.puts <= 2 {
 		return eventlog.ErrModuleNotFound
 	}
@@ -86,6 +91,87 @@ func TestFilesComeFromTheDatabase(t *testing.T) {
 	}
 	if run, err := tool.In(files).Call(t.Context(), program); run != nil || !errors.Is(err, eventlog.ErrLogCorrupt) {
 		t.Errorf("a call without a file: %+v %v", run, err)
+	}
+}
+
+// TestFilesAreWrittenBack lets calls change a folder of two that they are given.
+func TestFilesAreWrittenBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("SKIPPED: compiles CPython")
+	}
+	file, err := store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "files.db"), store.FileOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	log := &losing{Database: file}
+	db := starling.Over(log, starling.Options{})
+	defer db.Close()
+	loaded, err := db.Load(t.Context(), starling.RunPy, starling.ToolOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder, fixed := t.TempDir(), t.TempDir()
+	path := filepath.Join(folder, "n")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	has := func(want string) {
+		t.Helper()
+		if text, err := os.ReadFile(path); err != nil || string(text) != want {
+			t.Errorf("the file has %q, %v; want %q", text, err, want)
+		}
+	}
+	given := func() (*starling.Files, *starling.Tool) {
+		t.Helper()
+		files, err := db.Files(t.Context(), starling.Folder{Path: folder, Writable: true}, starling.Folder{Path: fixed, At: "/fixed"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files, loaded.In(files)
+	}
+	const add = `{"code":"n = int(open('n').read()) + 1\nopen('n', 'w').write(str(n))\nopen('new', 'w').write('new')\nn"}`
+	write("1")
+	files, tool := given()
+	run, err := tool.Call(t.Context(), add)
+	if err != nil || run.Output() != "2" {
+		t.Fatalf("%+v %v", run, err)
+	}
+	has("1")
+	if err := files.WriteBack(t.Context(), run); err != nil || !slices.Equal(run.Changed, []string{path, filepath.Join(folder, "new")}) {
+		t.Errorf("%q, %v", run.Changed, err)
+	}
+	has("2")
+
+	write("5") // the user does
+	again, err := tool.Call(t.Context(), add)
+	if err != nil || again.Output() != "2" || again.Workspace != run.Workspace {
+		t.Errorf("a second call with the same files: %+v %v", again, err)
+	}
+	err = files.WriteBack(t.Context(), again)
+	if bad, ok := errors.AsType[*starling.FolderError](err); !ok || bad.Path != folder || again.Changed != nil || !strings.Contains(err.Error(), `changed ["n" "new"] since`) {
+		t.Errorf("%q, %v", again.Changed, err)
+	}
+	has("5")
+
+	files, tool = given()
+	failed, err := tool.Call(t.Context(), `{"code":"open('n', 'w').write('x')\n1/0"}`)
+	if failed == nil || err == nil || failed.Workspace != "" || files.WriteBack(t.Context(), failed) != nil {
+		t.Errorf("%+v %v", failed, err)
+	}
+	if run, err := tool.Call(t.Context(), `{"code":"open('/fixed/n', 'w')"}`); err == nil {
+		t.Errorf("a folder that is only read: %+v", run)
+	}
+	has("5")
+	log.full = true
+	if run, err := tool.Call(t.Context(), add); run != nil || err == nil || !strings.Contains(err.Error(), "the disk is full") {
+		t.Errorf("what a call leaves cannot be kept: %+v %v", run, err)
+	}
+	if verdict, err := db.Replay(t.Context(), run.ID); err != nil || !verdict.Identical() {
+		t.Errorf("the replay: %+v %v", verdict, err)
 	}
 }
 

@@ -287,7 +287,7 @@ func newHostileFiles(t *testing.T) *hostileFiles {
 		"N": "2", "SIZE": "1MiB", "AGE": "1h", "TIME": "2030-01-01T00:00:00Z", "MONTH": "2026-01", "SINCE": "30d", "DURATION": "1m", "duration": "1m", "SEQ": "2",
 		"CALL[/FUEL]": "2/1k", "METHOD": "GET", "HOST": "h", "HOST[:PORT]": "h:1", "HOST:PORT": "127.0.0.1:0", "ADDRESS": "127.0.0.1:0", "ROLE": "r", "URL": "http://h/", "MESSAGE": "go on",
 		"GOAL": "go", "INPUT": "{}", "KEY-ID": "k", "MODULE": "fails", "TEXT": "text", "FILE|DIGEST": "DIR/fails.wasm",
-		"SERVER": "false", "[NAME=]COMMAND|URL": "name=false", "FILE|FOLDER": "DIR/fails.wasm", "FOLDER": "DIR", "FOLDER[:AT]": "DIR", "ASSISTANT": "codex", "WORD": "x",
+		"SERVER": "false", "[NAME=]COMMAND|URL": "name=false", "FILE|FOLDER": "DIR/fails.wasm", "FOLDER": "DIR", "FOLDER[:AT][:rw]": "DIR", "ASSISTANT": "codex", "WORD": "x",
 		"RUN...": "@last", "VKEY": "DIR/seal.vkey", "N|default|none": "3", "SIZE|default|none": "1MiB",
 	} {
 		h.values[word] = []string{valid, hostileText}

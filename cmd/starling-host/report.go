@@ -17,6 +17,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -41,6 +42,9 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 	a.stderr.Printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
 		display.Digits(m.Fuel), display.Duration(run.Wall()), display.Size(m.PeakMemoryBytes),
 		display.Plural(m.Effects, "effect"), display.Size(uint64(m.BytesIn)), display.Size(uint64(m.BytesOut)))
+	if len(run.Changed) > 0 {
+		a.stderr.Printf("changed: %s\n", strings.Join(lists.Map(run.Changed, display.ShellWord), " "))
+	}
 	a.stderr.Printf("replay: %s\n", display.Command("starling-host replay", run.Database, run.ID))
 	printed := error(nil)
 	switch {

@@ -84,7 +84,7 @@ func (a *app) runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
 	cmd.Flags().StringArrayVar(&f.args, "arg", nil, "an argument of a WASI command, as one `WORD`; may be repeated")
 	cmd.Flags().StringVar(&f.stdin, "stdin", "", "the standard input of a WASI command: `TEXT`, @FILE, or - for this program's own")
-	cmd.Flags().StringArrayVar(&f.dirs, "dir", nil, "give the tool the files of a folder, as `FOLDER[:AT]`; may be repeated")
+	cmd.Flags().StringArrayVar(&f.dirs, "dir", nil, "give the tool the files of a folder, as `FOLDER[:AT][:rw]`; may be repeated")
 	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	return cmd
@@ -204,7 +204,11 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	if run == nil {
 		return err
 	}
-	err = a.reportRun(tool, run, err, f)
+	var unwritten error
+	if err == nil {
+		unwritten = files.WriteBack(ctx, run)
+	}
+	err = cmp.Or(a.reportRun(tool, run, err, f), unwritten)
 	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil {
 		if log, err := db.Log(ctx); err == nil {
 			out.details = append(out.details, terminal.Indented(strings.Join(endedIn(ctx, log, runID, nil, nil), "\n"))...)
