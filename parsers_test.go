@@ -301,6 +301,7 @@ func takesBytes(f *ast.FuncType) bool {
 // withoutBudget are the functions that need none.
 var withoutBudget = []reading{
 	{"folders of files", "The caller has read the folder, whose size is bounded, and canon decodes in linear time; what walks a tree reads no folder twice, or stops at workspace.MaxEntries.", `internal/workspace.Decode`},
+	{"the journal of a write-back", "It has at most 16 MiB, and canon decodes in linear time", `internal/workspace/folder.Folder.Recover`},
 	{"events of a log", "An event has at most eventlog.MaxPayloadBytes; canon decodes in linear time and bounds the depth; a host reserves 16 bytes for each that it reads", `
 		cmd/starling-host.app.said cmd/starling-host/internal/view.texts starling.canonical cmd/starling-host.headOf eventlog.RunSummary.add
 		eventlog.decodePart eventlog/event.Decode eventlog/event.FromJSON eventlog/event.Indented eventlog/event.LongTexts

@@ -4,6 +4,6 @@
 // Times, owners and modes are not part of a tree.
 //
 // [Walk] lists a tree. It reads folders by digest through a [Get] and is bounded, so a tree that a
-// hostile program made can be given to it. spec/workspace.md is the format. Package folder, below
-// this one, reads folders of this machine.
+// hostile program made can be given to it. [Diff] compares two trees. spec/workspace.md is the format.
+// Package folder, below this one, has the trees of folders of this machine.
 package workspace

@@ -259,3 +259,36 @@ func TestWalkEndsAtTheBounds(t *testing.T) {
 		})
 	}
 }
+
+func TestDiff(t *testing.T) {
+	s := shelf{}
+	from := s.tree(folder{
+		"same": folder{"x": []byte("x")}, "file": []byte("1"), "gone": folder{"in": folder{"f": []byte("f")}},
+		"kind": folder{"k": []byte("k")}, "dir": folder{"a": []byte("a"), "b": "a"}, "link": "file",
+	})
+	to := s.tree(folder{
+		"same": folder{"x": []byte("x")}, "file": []byte("2"), "new": folder{"in": folder{"f": []byte("f")}},
+		"kind": []byte("k"), "dir": folder{"a": []byte("a"), "b": "c", "c": []byte(nil)}, "dir-": []byte("d"), "link": []byte("file"),
+	})
+	delete(s, s.tree(folder{"x": []byte("x")})) // equal folders are not read
+	changes, err := workspace.Diff(s.get, from, to)
+	var got []string
+	for _, c := range changes {
+		got = append(got, c.Path+": "+c.Old.Kind.String()+" "+c.New.Kind.String())
+	}
+	want := []string{
+		"dir-: nothing file", "dir/b: link link", "dir/c: nothing file", "file: file file",
+		"gone: folder nothing", "kind: folder file", "link: link file", "new: nothing folder",
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if changes, err := workspace.Diff(s.get, from, from); len(changes) > 0 || err != nil {
+		t.Errorf("a tree differs from itself in %v, %v", changes, err)
+	}
+	for _, pair := range [][2]canon.Hash{{from, canon.Sum()}, {canon.Sum(), from}} {
+		if _, err := workspace.Diff(s.get, pair[0], pair[1]); err == nil || !strings.Contains(err.Error(), "folder /: ") {
+			t.Errorf("Diff: %v", err)
+		}
+	}
+}

@@ -34,6 +34,8 @@ const (
 	moving = stagingName + "/moving" // the journal: the steps
 	done   = stagingName + "/done"   // its name when all steps are made: the old contents can go
 	undone = stagingName + "/undone" // its name when no step is made: the new contents can go
+
+	maxJournal = 16 << 20 // bytes
 )
 
 func older(step int) string { return stagingName + "/old-" + strconv.Itoa(step) }
@@ -111,7 +113,7 @@ func (f *Folder) Recover() (note string, err error) {
 			continue
 		}
 		content := []byte{}
-		if err == nil && info.Size() <= workspace.MaxFileBytes {
+		if err == nil && info.Size() <= maxJournal {
 			content, err = readFile(w.root, journal, info)
 		}
 		outside := func(s workspace.Change) bool { return !filepath.IsLocal(s.Path) || path.Clean(s.Path) != s.Path }
@@ -189,7 +191,7 @@ func (w *writeBack) prepare(ctx context.Context, get workspace.Get) error {
 		return conflict
 	}
 	journal, err := canon.Encode(w.steps)
-	if err == nil && len(journal) > workspace.MaxFileBytes {
+	if err == nil && len(journal) > maxJournal {
 		err = fmt.Errorf("%d changes are too many", len(w.steps))
 	}
 	if err == nil {
