@@ -4,12 +4,131 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/starling-host/starling"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/internal/hint"
+	"github.com/starling-host/starling/internal/workspace"
+	"github.com/starling-host/starling/internal/workspace/folder"
 )
+
+func (a *app) workspaceCommand() *cobra.Command {
+	var before bool
+	get := readCommand("get [DB] RUN FOLDER", "write the files of a run to a new folder", func(ctx context.Context, log database, args []string) error {
+		given, left, err := workspaceOf(ctx, log, args[1])
+		if before {
+			left = given
+		}
+		if err == nil && left == nil {
+			err = usagef("--before writes those that it was given", "%s left no files, because its call did not complete", args[1])
+		}
+		if err != nil {
+			return err
+		}
+		none := workspace.Encode(nil)
+		get := func(digest canon.Hash) ([]byte, error) {
+			if digest == canon.Sum(none) {
+				return none, nil
+			}
+			return log.Module(ctx, digest)
+		}
+		changes, err := workspace.Diff(get, canon.Sum(none), canon.Hash(left))
+		if err != nil {
+			return err
+		}
+		if err := os.Mkdir(args[2], 0o777); errors.Is(err, fs.ErrExist) {
+			return notOver(args[2], err)
+		} else if err != nil {
+			return err
+		}
+		to, err := folder.Open(args[2])
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		if _, err := to.WriteBack(ctx, get, changes); err != nil {
+			return errors.Join(err, os.Remove(args[2]))
+		}
+		return a.stdout.Printf("the files of %s are in %s\n", args[1], args[2])
+	}, func(cmd *cobra.Command) {
+		cmd.Flags().BoolVar(&before, "before", false, "write the files that the run was given")
+	})
+	diff := readCommand("diff [DB] RUN", "print which files a run changed", func(ctx context.Context, log database, args []string) error {
+		given, left, err := workspaceOf(ctx, log, args[1])
+		if err != nil {
+			return err
+		}
+		doc := changesDocument{Changes: []fileChange{}}
+		list := func(c workspace.Change) {
+			e, what := cmp.Or(c.New, c.Old), map[bool]string{true: "changed", false: "removed"}[c.New.Kind != 0]
+			if c.Old.Kind == 0 {
+				what = "added"
+			}
+			doc.Changes = append(doc.Changes, fileChange{"/" + c.Path, what, e.Kind.String(), e.Size})
+		}
+		var all []workspace.Change
+		get := func(digest canon.Hash) ([]byte, error) { return log.Module(ctx, digest) }
+		if left != nil {
+			all, err = workspace.Diff(get, canon.Hash(given), canon.Hash(left))
+		}
+		for _, c := range all {
+			list(c)
+			if e := cmp.Or(c.New, c.Old); err == nil && e.Kind == workspace.Folder { // all that is in it came, or went
+				err = workspace.Walk(get, e.Digest, func(below string, e workspace.Entry) error {
+					in := workspace.Change{Path: c.Path + "/" + below, New: e}
+					if c.New.Kind == 0 {
+						in.Old, in.New = e, workspace.Entry{}
+					}
+					list(in)
+					return nil
+				})
+			}
+		}
+		if err != nil {
+			return err
+		}
+		return a.emit(doc, func() {
+			for _, c := range doc.Changes {
+				a.stdout.Printf("%-7s  %s\n", c.Change, c.Path)
+			}
+		})
+	})
+	return parent("workspace", "the files of a run: what it changed, and how to get them", diff, get)
+}
+
+type changesDocument struct {
+	Changes []fileChange `json:"changes"`
+}
+
+type fileChange struct {
+	Path   string `json:"path"`
+	Change string `json:"change"`
+	Kind   string `json:"kind"`
+	Bytes  uint64 `json:"bytes"`
+}
+
+// workspaceOf returns the roots of the files that the call of a run was given and left, or no second one.
+func workspaceOf(ctx context.Context, log database, run string) (given, left []byte, err error) {
+	events, err := readRun(ctx, log, run)
+	for _, ev := range events {
+		if scheduled, err := ev.AsToolCallScheduled(); err == nil && scheduled.Workspace != nil && given == nil {
+			given = scheduled.Workspace.Root
+		}
+		if completed, err := ev.AsToolCallCompleted(); err == nil && completed.Workspace != nil {
+			left = completed.Workspace
+		}
+	}
+	if err == nil && given == nil {
+		err = usagef("run --dir gives a call files", "%s was given no files", run)
+	}
+	return given, left, err
+}
 
 // giveFolders reads the folders of --dir into the database.
 func giveFolders(ctx context.Context, db *starling.DB, flags []string) (*starling.Files, error) {

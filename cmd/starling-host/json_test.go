@@ -141,6 +141,7 @@ func TestDocumentedJSON(t *testing.T) {
 		"policy test":              policy.RefusalDocument{},
 		"policy check":             acceptedDocument{},
 		"policy explain":           policy.Explanation{},
+		"workspace diff":           changesDocument{},
 	} {
 		if d := cmp.Diff(tables[section], fieldsOf("", reflect.TypeOf(document))); d != "" {
 			t.Errorf("docs/cli-json.md, %s (-documented +printed):\n%s", section, d)

@@ -303,7 +303,7 @@ func (a *app) root() *cobra.Command {
 	}
 	add("tools", a.runCommand(), a.agentCommand(), a.demoCommand(), a.toolCommand(), a.policyCommand())
 	add("proof", a.replayCommand(), a.validateCommand(), a.sealCommand(), a.verifyCommand(), a.proveCommand(), a.receiptCommand(), a.bundleCommand())
-	add("log", a.runsCommand(), a.showCommand(), a.debugCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
+	add("log", a.runsCommand(), a.showCommand(), a.debugCommand(), a.workspaceCommand(), a.exportCommand(), a.inspectCommand(), a.mcpCommand())
 	add("tenants", a.serveCommand(), a.readyCommand(), a.tenantCommand(), a.secretCommand(), a.queueCommand(), a.hostsCommand())
 	add("upkeep", a.pruneCommand(), a.partitionsCommand(), a.archiveCommand(), a.importCommand(), a.backupCommand(), a.restoreCommand(), a.forkCommand())
 	add("other", a.migrateCommand(), a.doctorCommand(), a.versionCommand())
