@@ -201,7 +201,7 @@ func (a *app) importCommand() *cobra.Command {
 				return err
 			}
 		}
-		log, err := openFor(ctx, where, toCreate)
+		log, err := toCreate.open(ctx, where)
 		if err != nil {
 			return err
 		}

@@ -15,17 +15,9 @@ import (
 )
 
 func (a *app) backupCommand() *cobra.Command {
-	return subcommand("backup [DB] FILE", "copy a database that may be in use", func(cmd *cobra.Command, args []string) error {
-		ctx, src, dst := cmd.Context(), args[0], args[1]
-		if err := mustBeFile(src, "pg_dump"); err != nil {
-			return err
-		}
-		log, err := openDatabase(ctx, src) // which says best why it cannot be read
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		report, err := store.Backup(ctx, src, dst)
+	return databaseCommand("backup [DB] FILE", "copy a database that may be in use", openFile("pg_dump"), func(ctx context.Context, _ database, args []string) error {
+		dst := args[1]
+		report, err := store.Backup(ctx, args[0], dst)
 		if err != nil {
 			return copyFailed(ctx, dst, err)
 		}
@@ -62,6 +54,16 @@ func mustBeFile(where, instead string) error {
 	return mustBeThere(where)
 }
 
+// openFile opens a database that is copied as a file, which says best why it cannot be read.
+func openFile(instead string) func(context.Context, string) (database, error) {
+	return func(ctx context.Context, where string) (database, error) {
+		if err := mustBeFile(where, instead); err != nil {
+			return nil, err
+		}
+		return openDatabase(ctx, where)
+	}
+}
+
 // copyFailed explains why a copy was not made, or is not valid.
 func copyFailed(ctx context.Context, dst string, err error) error {
 	switch {
@@ -77,20 +79,13 @@ func copyFailed(ctx context.Context, dst string, err error) error {
 }
 
 func (a *app) forkCommand() *cobra.Command {
-	return subcommand("fork [DB] RUN SEQ FILE", "copy a database with a run cut at an event", func(cmd *cobra.Command, args []string) error {
-		ctx, src, dst := cmd.Context(), args[0], args[3]
+	const instead = "backup, pg_dump and a database of its own"
+	return databaseCommand("fork [DB] RUN SEQ FILE", "copy a database with a run cut at an event", openFile(instead), func(ctx context.Context, log database, args []string) error {
+		src, dst := args[0], args[3]
 		seq, err := strconv.ParseUint(args[2], 10, 63)
 		if err != nil {
 			return usagef("list the numbers: starling-host show DB RUN", "SEQ %q is not the number of an event: numbers start at 1, and 0 keeps all events", args[2])
 		}
-		if err := mustBeFile(src, "backup, pg_dump and a database of its own"); err != nil {
-			return err
-		}
-		log, err := openDatabase(ctx, src)
-		if err != nil {
-			return err
-		}
-		defer log.Close()
 		runID, err := starling.FindRun(ctx, log, args[1])
 		if err != nil {
 			return err

@@ -24,17 +24,12 @@ func (a *app) bundleCommand() *cobra.Command {
 	var out, receipts string
 	var archives []string
 	var html bool
-	cmd := subcommand("bundle [DB] RUN...", "write runs and their proofs to one file", func(cmd *cobra.Command, args []string) error {
-		ctx, where, runs := cmd.Context(), args[0], args[1:]
+	cmd := databaseCommand("bundle [DB] RUN...", "write runs and their proofs to one file", openDatabase, func(ctx context.Context, log database, args []string) error {
+		where, runs := args[0], args[1:]
 		issuer, err := issuerOf(receipts)
 		if err != nil {
 			return err
 		}
-		log, err := openDatabase(ctx, where)
-		if err != nil {
-			return err
-		}
-		defer log.Close()
 		options := starling.Options{Receipts: issuer}
 		if len(archives) > 0 {
 			if options.Archived, err = openArchives(ctx, archives, runs); err != nil {
@@ -102,7 +97,7 @@ func notSealed(where string, err error) error {
 }
 
 func (a *app) proveCommand() *cobra.Command {
-	return subcommand("prove [DB] RUN [SEQ]", "prove that a run or one of its events was sealed", func(cmd *cobra.Command, args []string) error {
+	return databaseCommand("prove [DB] RUN [SEQ]", "prove that a run or one of its events was sealed", openDatabase, func(ctx context.Context, log database, args []string) error {
 		seq := uint64(0)
 		if len(args) == 3 {
 			var err error
@@ -110,12 +105,7 @@ func (a *app) proveCommand() *cobra.Command {
 				return usagef("events are numbered from 1", "SEQ %q is not the number of an event", args[2])
 			}
 		}
-		log, err := openDatabase(cmd.Context(), args[0])
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		s, err := starling.Over(log, starling.Options{}).Prove(cmd.Context(), args[1], seq)
+		s, err := starling.Over(log, starling.Options{}).Prove(ctx, args[1], seq)
 		if err != nil {
 			return notSealed(args[0], err)
 		}

@@ -241,16 +241,25 @@ func (f *readFlags) open(ctx context.Context, where string) (database, error) {
 
 // readCommand is a command that reads the database of its argument DB, which is closed
 // afterwards.
-func readCommand(use, short string, read func(ctx context.Context, log database, args []string) error, add ...func(*cobra.Command)) *cobra.Command {
+func readCommand(use, short string, read databaseAction, add ...func(*cobra.Command)) *cobra.Command {
 	var f readFlags
+	return databaseCommand(use, short, f.open, read, append(add, f.add)...)
+}
+
+// databaseAction is the action of a command on the database of its argument DB.
+type databaseAction func(ctx context.Context, log database, args []string) error
+
+// databaseCommand is a command on the database of its argument DB, which open opens and which is
+// closed afterwards.
+func databaseCommand(use, short string, open func(ctx context.Context, where string) (database, error), do databaseAction, add ...func(*cobra.Command)) *cobra.Command {
 	return subcommand(use, short, func(cmd *cobra.Command, args []string) error {
-		log, err := f.open(cmd.Context(), args[slices.Index(operands(cmd), "[DB]")])
+		log, err := open(cmd.Context(), args[slices.Index(operands(cmd), "[DB]")])
 		if err != nil {
 			return err
 		}
 		defer log.Close()
-		return read(cmd.Context(), log, args)
-	}, append(add, f.add)...)
+		return do(cmd.Context(), log, args)
+	}, add...)
 }
 
 // whole returns log, or closes it if there is an error.
@@ -315,8 +324,8 @@ const (
 	toCreate                // creates the database and its tables if they are missing
 )
 
-// openFor opens a database for the access of a command.
-func openFor(ctx context.Context, where string, do access) (database, error) {
+// open opens a database for the access of a command.
+func (do access) open(ctx context.Context, where string) (database, error) {
 	if do == toRead {
 		return openDatabase(ctx, where)
 	}

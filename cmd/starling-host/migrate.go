@@ -24,7 +24,7 @@ func (a *app) migrateCommand() *cobra.Command {
 		if dryRun {
 			do = toRead
 		}
-		log, err := openFor(ctx, where, do)
+		log, err := do.open(ctx, where)
 		if err != nil {
 			return err
 		}

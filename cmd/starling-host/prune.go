@@ -130,7 +130,7 @@ func (a *app) prune(ctx context.Context, where, why string, f pruneFlags) error 
 		}
 		defer setAside()
 	}
-	log, err := openFor(ctx, where, do)
+	log, err := do.open(ctx, where)
 	if err != nil {
 		return err
 	}
@@ -285,7 +285,7 @@ func (a *app) partitions(ctx context.Context, where string, f partitionsFlags) e
 	if f.DryRun {
 		do, did = toRead, "would have "
 	}
-	log, err := openFor(ctx, where, do)
+	log, err := do.open(ctx, where)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,19 +18,10 @@ import (
 func (a *app) queueCommand() *cobra.Command {
 	var filter queue.Filter
 	var state string
-	cmd := subcommand("queue [DB]", "list, cancel and retry runs that wait, sleep or run", func(cmd *cobra.Command, args []string) error {
-		if filter.Limit < 1 || filter.After < 0 {
-			return usagef("", "--limit must be at least 1 and --after at least 0")
-		}
+	none := queue.Overview{Tenants: []queue.Stats{}, Items: []queue.Status{}}
+	cmd := a.jobsCommand("queue [DB]", "list, cancel and retry runs that wait, sleep or run", toRead, none, func(ctx context.Context, q *serve.Jobs, _ database, _ []string) error {
 		filter.State = queue.State(state)
-		q, log, err := openQueue(cmd.Context(), args[0], toRead)
-		if errors.Is(err, queue.ErrNoTables) {
-			return a.emit(queue.Overview{Tenants: []queue.Stats{}, Items: []queue.Status{}}, func() { a.noQueue(args[0]) })
-		} else if err != nil {
-			return err
-		}
-		defer log.Close()
-		doc, err := q.Overview(cmd.Context(), filter)
+		doc, err := q.Overview(ctx, filter)
 		if err != nil {
 			return err
 		}
@@ -42,6 +34,12 @@ func (a *app) queueCommand() *cobra.Command {
 			}
 		})
 	}, a.outputFlag)
+	cmd.PreRunE = func(*cobra.Command, []string) error {
+		if filter.Limit < 1 || filter.After < 0 {
+			return usagef("", "--limit must be at least 1 and --after at least 0")
+		}
+		return nil
+	}
 	cmd.Flags().StringVar(&filter.Tenant, "tenant", "", "list only runs of the tenant `ID`")
 	choiceFlag(cmd, "state", "", "list only runs in this state", choice(&state, string(queue.Waiting), string(queue.Sleeping), string(queue.Running)))
 	cmd.Flags().IntVar(&filter.Limit, "limit", 50, "list at most `N` runs")
@@ -53,15 +51,9 @@ func (a *app) queueCommand() *cobra.Command {
 }
 
 func (a *app) hostsCommand() *cobra.Command {
-	cmd := subcommand("hosts [DB]", "list and drain the hosts of a database", func(cmd *cobra.Command, args []string) error {
-		q, log, err := openQueue(cmd.Context(), args[0], toRead)
-		if errors.Is(err, queue.ErrNoTables) {
-			return a.emit(queue.HostList{Items: []queue.Host{}}, func() { a.noQueue(args[0]) })
-		} else if err != nil {
-			return err
-		}
-		defer log.Close()
-		doc, err := q.HostList(cmd.Context())
+	none := queue.HostList{Items: []queue.Host{}}
+	cmd := a.jobsCommand("hosts [DB]", "list and drain the hosts of a database", toRead, none, func(ctx context.Context, q *serve.Jobs, _ database, _ []string) error {
+		doc, err := q.HostList(ctx)
 		if err != nil {
 			return err
 		}
@@ -73,43 +65,35 @@ func (a *app) hostsCommand() *cobra.Command {
 	return cmd
 }
 
-// openQueue opens a database, and the queue that a host has made there. Closing the database ends both.
-func openQueue(ctx context.Context, where string, do access) (*serve.Jobs, database, error) {
-	log, err := openFor(ctx, where, do)
-	if err != nil {
-		return nil, nil, err
-	}
-	q, err := serve.OpenJobs(ctx, log)
-	if err != nil {
-		log.Close()
-	}
-	return q, log, err
-}
-
-// noQueue says so of a database that no host has used.
-func (a *app) noQueue(where string) error {
-	return a.stderr.Printf("%s has no queue: no host has used it\n", named(where))
+// jobsCommand is a command on the queue that a host has made in a database. Without a queue it prints
+// the document none, and fails if that is nil.
+func (a *app) jobsCommand(use, short string, do access, none any, action func(context.Context, *serve.Jobs, database, []string) error, add ...func(*cobra.Command)) *cobra.Command {
+	return databaseCommand(use, short, do.open, func(ctx context.Context, log database, args []string) error {
+		q, err := serve.OpenJobs(ctx, log)
+		switch why := named(args[0]) + " has no queue: no host has used it"; {
+		case errors.Is(err, queue.ErrNoTables) && none == nil:
+			return usagef("starling-host serve --help", "%s", why)
+		case errors.Is(err, queue.ErrNoTables):
+			return a.emit(none, func() { a.stderr.Printf("%s\n", why) })
+		case err != nil:
+			return err
+		}
+		return action(ctx, q, log, args)
+	}, add...)
 }
 
 // steerCommand is a command that changes something of a run or of a host, its second
 // argument, and prints its new state. Its name is that of the request, see [queue.Queue].
 func (a *app) steerCommand(use, short, done string, words cobra.CompletionFunc) *cobra.Command {
-	cmd := subcommand(use, short, func(cmd *cobra.Command, args []string) error {
-		ctx, name := cmd.Context(), args[1]
-		q, log, err := openQueue(ctx, args[0], toChange)
-		if errors.Is(err, queue.ErrNoTables) {
-			return usagef("starling-host serve --help", "%s has no queue: no host has used it", named(args[0]))
-		}
-		if err != nil {
-			return err
-		}
-		defer log.Close()
-		if operands(cmd)[1] == "RUN" {
+	action, _, _ := strings.Cut(use, " ")
+	cmd := a.jobsCommand(use, short, toChange, nil, func(ctx context.Context, q *serve.Jobs, log database, args []string) (err error) {
+		name := args[1]
+		if strings.HasSuffix(use, " RUN") {
 			if name, err = starling.FindRun(ctx, log, name); err != nil {
 				return err
 			}
 		}
-		switch err := q.Steer(ctx, cmd.Name(), name); {
+		switch err := q.Steer(ctx, action, name); {
 		case errors.Is(err, queue.ErrNotFound):
 			return usagef(display.Command("starling-host queue", named(args[0])), "run %s is not in the queue: it has ended, or no host accepted it", name)
 		case errors.Is(err, queue.ErrNotSleeping):

@@ -31,12 +31,20 @@ type sealFlags struct {
 
 func (a *app) sealCommand() *cobra.Command {
 	var f sealFlags
-	cmd := subcommand("seal [DB]", "sign the runs of a database", func(cmd *cobra.Command, args []string) error {
+	var key *seal.Key
+	var old []string
+	cmd := databaseCommand("seal [DB]", "sign the runs of a database", toChange.open, func(ctx context.Context, log database, args []string) error {
+		return a.seal(ctx, log, args[0], key, old, f)
+	}, a.outputFlag)
+	cmd.PreRunE = func(*cobra.Command, []string) (err error) {
 		if f.key == "" {
 			return usagef("make one with: starling-host seal keygen seal.key", "seal: --key FILE is missing")
 		}
-		return a.seal(cmd.Context(), args[0], f)
-	}, a.outputFlag)
+		if key, err = readSealKey(f.key); err == nil {
+			old, err = vkeysIn("--old-key", f.oldKeys)
+		}
+		return err
+	}
 	cmd.Flags().StringVar(&f.key, "key", "", "`KEYFILE` with the key that signs")
 	cmd.Flags().StringArrayVar(&f.witnesses, "witness", nil, "request a cosignature from the witness at `URL`; may be repeated")
 	cmd.Flags().StringVar(&f.checkpoint, "checkpoint", "", "also write the checkpoint to `FILE`, to be kept elsewhere; an older one is replaced")
@@ -79,24 +87,11 @@ type refusedDocument struct {
 	Error string `json:"error"`
 }
 
-func (a *app) seal(ctx context.Context, where string, f sealFlags) error {
-	key, err := readSealKey(f.key)
-	if err != nil {
-		return err
-	}
-	log, err := openFor(ctx, where, toChange)
-	if err != nil {
-		return err
-	}
-	defer log.Close()
+func (a *app) seal(ctx context.Context, log database, where string, key *seal.Key, old []string, f sealFlags) error {
 	if f.newLog {
 		if err := seal.Forget(ctx, log); err != nil {
 			return err
 		}
-	}
-	old, err := vkeysIn("--old-key", f.oldKeys)
-	if err != nil {
-		return err
 	}
 	sealed, err := sealNow(ctx, log, where, key, old...)
 	if err != nil {

@@ -324,7 +324,7 @@ func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err 
 	if do == toCreate && len(keys) == 0 {
 		return t, tenant.ErrNoMasterKey // before a database without tenants is created
 	}
-	if t.log, err = openFor(ctx, f.database, do); err != nil {
+	if t.log, err = do.open(ctx, f.database); err != nil {
 		return t, err
 	}
 	t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Masters: keys, Existing: do != toCreate})
