@@ -19,39 +19,37 @@ import (
 
 // selection is the flags that select runs to remove or to archive.
 type selection struct {
+	eventlog.PruneOptions // without those that options and named set
+
 	olderThan time.Duration
 	before    string
-	status    string
-	namespace string
 	runs      []string
-	limit     int
-	open      bool
 }
 
 func (s *selection) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Var(aged(&s.olderThan), "older-than", "only runs that began longer ago, such as 36h or 30d")
 	f.StringVar(&s.before, "before", "", "only runs that began before this `TIME` (RFC 3339)")
-	statusFlag(cmd, &s.status, "only runs in this state")
-	f.StringVar(&s.namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
+	statusFlag(cmd, &s.Status, "only runs in this state")
+	f.StringVar(&s.Namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
 	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which must exist; may be repeated")
-	f.IntVar(&s.limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
-	f.BoolVar(&s.open, "include-open", false, "also runs that have not ended; no program may be working on them")
-	f.BoolVar(&s.open, "include-in-progress", false, "the old name of --include-open")
+	f.IntVar(&s.Limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")
+	f.BoolVar(&s.IncludeOpen, "include-open", false, "also runs that have not ended; no program may be working on them")
+	f.BoolVar(&s.IncludeOpen, "include-in-progress", false, "the old name of --include-open")
 	_ = f.MarkHidden("include-in-progress")
 }
 
 // options returns what the flags select at this time.
 func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
-	o = eventlog.PruneOptions{Status: s.status, Namespace: s.namespace, Limit: s.limit, IncludeOpen: s.open}
+	o = s.PruneOptions
 	switch {
-	case s.limit < 0:
+	case s.Limit < 0:
 		return o, usagef("", "--limit must be at least 0")
-	case len(s.runs) > 0 && s.bounded():
+	case len(s.runs) > 0 && (s.olderThan > 0 || s.before != "" || s.Status != "" || s.Namespace != "" || s.Limit > 0):
 		return o, usagef("", "--run excludes the other flags that select runs")
 	case s.olderThan > 0 && s.before != "":
 		return o, usagef("", "--older-than and --before exclude each other")
-	case s.status == eventlog.StatusOpen && !s.open:
+	case s.Status == eventlog.StatusOpen && !s.IncludeOpen:
 		return o, needsFlag("--include-open", "--status %s selects runs that a program may be working on", eventlog.StatusOpen)
 	case s.olderThan > 0:
 		o.Before = now.Add(-s.olderThan)
@@ -61,11 +59,6 @@ func (s selection) options(now time.Time) (o eventlog.PruneOptions, err error) {
 		}
 	}
 	return o, nil
-}
-
-// bounded reports whether there are flags that select runs by their properties.
-func (s selection) bounded() bool {
-	return s.olderThan > 0 || s.before != "" || s.status != "" || s.namespace != "" || s.limit > 0
 }
 
 // named adds the runs that the flags name to the options. A named run that does not exist, or that
@@ -79,7 +72,7 @@ func (s selection) named(ctx context.Context, log database, o *eventlog.PruneOpt
 		switch run, err := log.Run(ctx, id); {
 		case err != nil:
 			return err
-		case run.TerminalKind == 0 && !s.open:
+		case run.TerminalKind == 0 && !s.IncludeOpen:
 			return needsFlag("--include-open", "run %s has not ended, and a program may be working on it", run.RunID)
 		}
 		o.RunIDs = append(o.RunIDs, id)

@@ -44,10 +44,8 @@ type callFlags struct {
 	allowPrivate bool
 	policy       string
 	trust        string
-	fuel         uint64
+	limits       sandbox.Limits // without memory and timeout
 	memory       uint64
-	effects      uint64
-	outputLimit  uint64
 	timeout      time.Duration
 	isolation    string
 }
@@ -103,12 +101,12 @@ func (f *callFlags) addConditions(cmd *cobra.Command) {
 	policyFlag(cmd, &f.policy)
 	trustFlag(cmd, &f.trust)
 	limits := sandbox.DefaultLimits()
-	flags.Var(counted(&f.fuel, display.FuelUnits(), "N", 0), "fuel",
+	flags.Var(counted(&f.limits.Fuel, display.FuelUnits(), "N", 0), "fuel",
 		"instructions that the call may use, such as 10M or 2G (default "+display.Fuel(limits.Fuel)+")")
 	memoryFlag(cmd, &f.memory)
-	flags.Var(counted(&f.effects, display.FuelUnits(), "N", 0), "effects",
+	flags.Var(counted(&f.limits.Effects, display.FuelUnits(), "N", 0), "effects",
 		"clock readings, random numbers and requests of a call, such as 10k (default "+display.Digits(limits.Effects)+")")
-	flags.Var(counted(&f.outputLimit, display.SizeUnits(), "SIZE", agentfile.MaxOutput), "output-limit",
+	flags.Var(counted(&f.limits.OutputBytes, display.SizeUnits(), "SIZE", agentfile.MaxOutput), "output-limit",
 		"the largest output of a call, up to "+display.Size(agentfile.MaxOutput)+" (default "+display.Size(limits.OutputBytes)+")")
 	flags.DurationVar(&f.timeout, "timeout", time.Duration(limits.TimeoutMs)*time.Millisecond, "wall-clock time of the call, as `DURATION`")
 	isolationFlag(cmd, &f.isolation)
@@ -121,25 +119,13 @@ func memoryFlag(cmd *cobra.Command, value *uint64) {
 		"linear memory of a call, such as 64MiB (default "+standard+")")
 }
 
-// limits returns what the flags ask for; zero fields are the host's defaults.
-func (f *callFlags) limits() (sandbox.Limits, error) {
-	if f.timeout < time.Millisecond {
-		return sandbox.Limits{}, usagef("", "--timeout must be at least 1ms")
-	}
-	return sandbox.Limits{
-		Fuel:        f.fuel,
-		MemoryPages: uint32(sandbox.Pages(f.memory)),
-		TimeoutMs:   f.timeout.Milliseconds(),
-		Effects:     f.effects,
-		OutputBytes: f.outputLimit,
-	}, nil
-}
-
 // options are the conditions under which tools run.
 func (f *callFlags) options() (o starling.ToolOptions, err error) {
-	if o.Limits, err = f.limits(); err != nil {
-		return o, err
+	if f.timeout < time.Millisecond {
+		return o, usagef("", "--timeout must be at least 1ms")
 	}
+	o.Limits = f.limits // zero fields are the host's defaults
+	o.Limits.MemoryPages, o.Limits.TimeoutMs = uint32(sandbox.Pages(f.memory)), f.timeout.Milliseconds()
 	if f.policy != "" && (len(f.allow) > 0 || f.allowPrivate) {
 		return o, usagef("write the hosts into the policy, and check it: "+display.Command("starling-host policy check", f.policy), "--policy and --allow-host exclude each other")
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/serve"
@@ -156,12 +157,8 @@ func (a *app) wipe(ctx context.Context, log database) *bool {
 	const tries, pause = 5, 200 * time.Millisecond
 	kept, err := server.Rewrite(ctx, tenant.DataKeyTable)
 	for i := 1; i < tries && err == nil && kept > 0; i++ {
-		select {
-		case <-time.After(pause):
-			kept, err = server.Rewrite(ctx, tenant.DataKeyTable)
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
+		await.Pause(ctx, pause)
+		kept, err = server.Rewrite(ctx, tenant.DataKeyTable)
 	}
 	done := err == nil && kept == 0
 	if !done {

@@ -112,7 +112,12 @@ func (t Trial) Cases(ctx context.Context, db *starling.DB, runs []string, ref st
 			if call.outcome != nil {
 				failure = t.Text(chosen, &starling.CallError{Run: &starling.Run{ID: id, Failure: call.outcome}})
 			}
-			c, err := call.newCase(failure)
+			c := &Case{Comment: "Recorded as run " + id + ".\n"}
+			input, err := canon.ToJSON(call.args)
+			if err == nil {
+				c.Input = encode(json.RawMessage(input))
+				err = c.record(call, failure)
+			}
 			if err != nil {
 				skipped(fmt.Sprintf("run %s, call %d: %v", id, i+1, err))
 				continue
@@ -124,7 +129,6 @@ func (t Trial) Cases(ctx context.Context, db *starling.DB, runs []string, ref st
 			if len(calls) > 1 {
 				c.Name += fmt.Sprintf("-%d", i+1)
 			}
-			c.Comment = "Recorded as run " + id + ".\n"
 			c.Path = filepath.Join(FolderOf(ref), Folder, c.Name+Suffix)
 			if err := found(c); err != nil {
 				return err
@@ -134,16 +138,36 @@ func (t Trial) Cases(ctx context.Context, db *starling.DB, runs []string, ref st
 	return nil
 }
 
-func recordedCalls(ctx context.Context, db *starling.DB, id string) ([]*recorded, error) {
-	log, err := db.Log(ctx)
-	if err != nil {
-		return nil, err
+// recordedCalls returns the calls of a run that have ended, in the order of their ends. A call that was
+// repeated stands as its last attempt made it.
+func recordedCalls(ctx context.Context, db *starling.DB, id string) (ended []*recorded, err error) {
+	calls := map[string]*recorded{}
+	for ev, err := range db.Events(ctx, id) {
+		if err != nil {
+			return nil, err
+		}
+		payload, err := event.OfCall(ev)
+		if err != nil {
+			return nil, err
+		}
+		switch p := payload.(type) {
+		case event.ToolCallScheduled:
+			calls[p.CallID] = &recorded{tool: p.ToolName, args: p.Args, calls: calls}
+		case event.SideEffectRecorded:
+			if r := calls[p.CallID]; r != nil {
+				r.effects = append(r.effects, p)
+			}
+		case event.ToolCallCompleted:
+			if r := calls[p.CallID]; r != nil {
+				r.result, r.fuel, ended = p.Result, p.Fuel, append(ended, r)
+			}
+		case event.ToolCallFailed:
+			if r := calls[p.CallID]; r != nil && p.Final {
+				r.outcome, r.fuel, ended = &starling.Failure{Type: p.ErrorType, Message: p.Error}, p.Fuel, append(ended, r)
+			}
+		}
 	}
-	events, err := log.Read(ctx, id)
-	if err != nil {
-		return nil, err
-	}
-	return callsOf(events)
+	return ended, nil
 }
 
 // Write writes the case to its file, and reports whether that changed it.
@@ -204,59 +228,11 @@ type recorded struct {
 	calls        map[string]*recorded // all of the run, by their ids
 }
 
-// callsOf returns the calls of a run that have ended, in the order of their ends. A call that was
-// repeated stands as its last attempt made it.
-func callsOf(events []event.Event) (ended []*recorded, err error) {
-	open := map[string]*recorded{}
-	of := func(id string, do func(*recorded)) {
-		if call := open[id]; call != nil {
-			do(call)
-		}
-	}
-	for _, ev := range events {
-		switch ev.Kind {
-		case event.KindToolCallScheduled:
-			err = event.On(ev, func(p event.ToolCallScheduled) {
-				open[p.CallID] = &recorded{tool: p.ToolName, args: p.Args, calls: open}
-			})
-		case event.KindSideEffectRecorded:
-			err = event.On(ev, func(p event.SideEffectRecorded) {
-				of(p.CallID, func(r *recorded) { r.effects = append(r.effects, p) })
-			})
-		case event.KindToolCallCompleted:
-			err = event.On(ev, func(p event.ToolCallCompleted) {
-				of(p.CallID, func(r *recorded) { r.result, r.fuel, ended = p.Result, p.Fuel, append(ended, r) })
-			})
-		case event.KindToolCallFailed:
-			err = event.On(ev, func(p event.ToolCallFailed) {
-				if p.Final {
-					of(p.CallID, func(r *recorded) {
-						r.outcome, r.fuel, ended = &starling.Failure{Type: p.ErrorType, Message: p.Error}, p.Fuel, append(ended, r)
-					})
-				}
-			})
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return ended, nil
-}
-
-// newCase returns a new case of the call. The failure is the text of one that did not complete.
+// record replaces what the case has recorded: effects, outcome and fuel. The failure is the text of a
+// call that did not complete.
 //
 // The log has no secrets: a request has placeholders, and the responses were searched for what was
 // sent. So a case has none either, unless the input or a server's data are secret.
-func (r *recorded) newCase(failure string) (*Case, error) {
-	input, err := canon.ToJSON(r.args)
-	if err != nil {
-		return nil, err
-	}
-	c := &Case{Input: encode(json.RawMessage(input))}
-	return c, c.record(r, failure)
-}
-
-// record replaces what the case has recorded: effects, outcome and fuel.
 func (c *Case) record(r *recorded, failure string) error {
 	if r.outcome != nil {
 		switch r.outcome.Type {
