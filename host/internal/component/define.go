@@ -42,7 +42,7 @@ func (s *scope) value(r *wasm.Reader) *valueType {
 		s.hold(typeBytes)
 		return newType(valueType{kind: k})
 	}
-	return entity[*valueType](s.types, uint32(i), "a value type")
+	return entity[*valueType](s, uint32(i), "a value type")
 }
 
 func (s *scope) fields(r *wasm.Reader) (items []field) {
@@ -100,7 +100,7 @@ func (s *scope) defineValue(r *wasm.Reader, b byte) *valueType {
 		t.kind, t.items = kindResult, []field{{"ok", maybe()}, {"err", maybe()}}
 	case 0x69, 0x68:
 		t.kind = map[byte]kind{0x69: kindOwn, 0x68: kindBorrow}[b]
-		t.res = entity[*resource](s.types, r.U32(), "a resource")
+		t.res = entity[*resource](s, r.U32(), "a resource")
 	case 0x67:
 		t.what = "a list of fixed length"
 		s.value(r)
@@ -136,7 +136,7 @@ func (s *scope) declarations(r *wasm.Reader, d *section, iface string) *instance
 		case 0:
 			failf("", "it has the type of a core module in the type of an instance")
 		case 1:
-			in.types = append(in.types, in.define(r))
+			in.push(item{sortType, in.define(r)})
 		case 2:
 			in.alias(r)
 		case 3:
@@ -160,14 +160,14 @@ func (s *scope) external(r *wasm.Reader, iface, name string) item {
 	s.hold(namedBytes)
 	switch sort := r.Byte(); sort {
 	case sortFunc:
-		return item{sort, &function{iface: iface, name: name, t: entity[*funcType](s.types, r.U32(), "a function type")}}
+		return item{sort, &function{iface: iface, name: name, t: entity[*funcType](s, r.U32(), "a function type")}}
 	case sortType:
 		if r.Byte() == 0 {
-			return item{sort, at(s.types, r.U32(), "type")}
+			return s.get(sort, r.U32())
 		}
 		return item{sort, &resource{iface: iface, name: name}}
 	case sortInstance:
-		d := entity[*section](s.types, r.U32(), "an instance type")
+		d := entity[*section](s, r.U32(), "an instance type")
 		if !d.isType {
 			failf("", "malformed: an instance of a component type")
 		}

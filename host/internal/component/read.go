@@ -46,21 +46,17 @@ type coreItem struct {
 type builtin int
 
 const (
-	builtinExport       builtin = -1
-	builtinLower        builtin = 0x01
-	builtinNew          builtin = 0x02
-	builtinDrop         builtin = 0x03
-	builtinRep          builtin = 0x04
-	builtinDropAsync    builtin = 0x07
-	builtinReturn       builtin = 0x09
-	builtinContextGet   builtin = 0x0a
-	builtinContextSet   builtin = 0x0b
-	builtinSetNew       builtin = 0x1f
-	builtinSetPoll      builtin = 0x21
-	builtinSetDrop      builtin = 0x22
-	builtinWaitableJoin builtin = 0x23
-	builtinPressureInc  builtin = 0x24 // backpressure.inc
-	builtinPressureDec  builtin = 0x25
+	builtinExport     builtin = -1
+	builtinLower      builtin = 0x01
+	builtinNew        builtin = 0x02
+	builtinDrop       builtin = 0x03
+	builtinRep        builtin = 0x04
+	builtinDropAsync  builtin = 0x07 // read as builtinDrop
+	builtinReturn     builtin = 0x09
+	builtinContextGet builtin = 0x0a
+	builtinContextSet builtin = 0x0b
+	builtinSetNew     builtin = 0x1f
+	builtinSetPoll    builtin = 0x21
 )
 
 // coreFunc is a core function: an export of an instance, or a canonical definition.
@@ -121,6 +117,9 @@ const (
 	sortInstance   = 5
 )
 
+// sortNames name the kinds of items that a component can have.
+var sortNames = map[byte]string{sortCoreModule: "core module", sortFunc: "function", sortType: "type", sortComponent: "component", sortInstance: "instance"}
+
 // section is a part of the binary that is read each time that it is instantiated: the body of a
 // component, or the declarations of an instance type.
 type section struct {
@@ -139,13 +138,9 @@ type scope struct {
 	args    map[string]item // nil: imports come from the outside
 	out     *instance
 
-	core        [wasm.ExternGlobal + 1][]coreItem
-	coreModules [][]byte
-	coreInsts   []*coreInstance
-	funcs       []*function
-	types       []any
-	comps       []*section
-	insts       []*instance
+	core      [wasm.ExternGlobal + 1][]coreItem
+	coreInsts []*coreInstance
+	items     [sortInstance + 1][]any // by their sort
 }
 
 // reading is what a component comes to once its instantiation is followed as far as nothing
@@ -225,9 +220,9 @@ func at[T any](list []T, i uint32, what string) T {
 	return list[i]
 }
 
-// entity is at for a space of several kinds of things.
-func entity[T any](list []any, i uint32, what string) T {
-	v, ok := at(list, i, "type").(T)
+// entity is a type of one of several kinds.
+func entity[T any](s *scope, i uint32, what string) T {
+	v, ok := s.get(sortType, i).v.(T)
 	if !ok {
 		failf("", "malformed: type %d is not %s", i, what)
 	}
@@ -269,7 +264,7 @@ func (s *scope) section(id byte, start, end int) {
 		return
 	case 1:
 		s.hold(itemBytes)
-		s.coreModules = append(s.coreModules, s.buf[start:end])
+		s.push(item{sortCoreModule, s.buf[start:end]})
 		return
 	case 2:
 		read = s.coreInstance
@@ -280,14 +275,14 @@ func (s *scope) section(id byte, start, end int) {
 			failf("", "malformed: a nested component without a header")
 		}
 		s.hold(itemBytes)
-		s.comps = append(s.comps, &section{pos: start + 8, end: end, scope: s})
+		s.push(item{sortComponent, &section{pos: start + 8, end: end, scope: s}})
 		return
 	case 5:
 		read = s.instance
 	case 6:
 		read = s.alias
 	case 7:
-		read = func(r *wasm.Reader) { s.types = append(s.types, s.define(r)) }
+		read = func(r *wasm.Reader) { s.push(item{sortType, s.define(r)}) }
 	case 8:
 		read = s.canon
 	case 10:
@@ -324,7 +319,7 @@ func (s *scope) coreInstance(r *wasm.Reader) {
 	i := &coreInstance{}
 	switch form := r.Byte(); form {
 	case 0:
-		i.module = at(s.coreModules, r.U32(), "core module")
+		i.module = s.get(sortCoreModule, r.U32()).v.([]byte)
 		i.args = named(s.reading, r, func(string) *coreInstance {
 			r.Byte()
 			return at(s.coreInsts, r.U32(), "core instance")
@@ -363,24 +358,7 @@ func (i *coreInstance) export(kind wasm.ExternKind, name string) coreItem {
 	return it
 }
 
-func (s *scope) push(it item) {
-	switch v := it.v.(type) {
-	case []byte:
-		s.coreModules = append(s.coreModules, v)
-	case *function:
-		s.funcs = append(s.funcs, v)
-	case *instance:
-		s.insts = append(s.insts, v)
-	case *section:
-		if it.sort == sortComponent {
-			s.comps = append(s.comps, v)
-			return
-		}
-		s.types = append(s.types, v)
-	default:
-		s.types = append(s.types, v)
-	}
-}
+func (s *scope) push(it item) { s.items[it.sort] = append(s.items[it.sort], it.v) }
 
 // item reads a sort and an index.
 func (s *scope) item(r *wasm.Reader) item {
@@ -392,35 +370,26 @@ func (s *scope) item(r *wasm.Reader) item {
 }
 
 func (s *scope) get(sort byte, i uint32) item {
-	switch sort {
-	case sortCoreModule:
-		return item{sort, at(s.coreModules, i, "core module")}
-	case sortFunc:
-		return item{sort, at(s.funcs, i, "function")}
-	case sortType:
-		return item{sort, at(s.types, i, "type")}
-	case sortComponent:
-		return item{sort, at(s.comps, i, "component")}
-	case sortInstance:
-		return item{sort, at(s.insts, i, "instance")}
+	what := sortNames[sort]
+	if what == "" {
+		failf("", "malformed: an item of sort %d", sort)
 	}
-	failf("", "malformed: an item of sort %d", sort)
-	return item{}
+	return item{sort, at(s.items[sort], i, what)}
 }
 
 func (s *scope) instance(r *wasm.Reader) {
 	switch form := r.Byte(); form {
 	case 0:
-		c := at(s.comps, r.U32(), "component")
+		c := s.get(sortComponent, r.U32()).v.(*section)
 		args := named(s.reading, r, func(string) item { return s.item(r) })
 		malformed(r)
-		s.insts = append(s.insts, s.component(c, args, s.number, s.nesting))
+		s.push(item{sortInstance, s.component(c, args, s.number, s.nesting)})
 	case 1:
 		i := &instance{items: map[string]item{}}
 		for n := s.count(r, "exports", 3, namedBytes); n > 0 && r.Err() == nil; n-- {
 			i.add(s.externName(r), s.item(r))
 		}
-		s.insts = append(s.insts, i)
+		s.push(item{sortInstance, i})
 	default:
 		r.Failf("unknown form %d of an instance", form)
 	}
@@ -449,7 +418,7 @@ func (s *scope) alias(r *wasm.Reader) {
 	}
 	switch form := r.Byte(); form {
 	case 0:
-		i, name := at(s.insts, r.U32(), "instance"), s.text(r.Name())
+		i, name := s.get(sortInstance, r.U32()).v.(*instance), s.text(r.Name())
 		it, ok := i.items[name]
 		if !ok || it.sort != sort {
 			failf("", "malformed: an instance does not export %q as an item of sort %d", name, sort)
@@ -529,15 +498,18 @@ func (s *scope) canon(r *wasm.Reader) {
 		r.Byte()
 		core := s.coreFunc(r)
 		opts := s.options(r)
-		t := entity[*funcType](s.types, r.U32(), "a function type")
-		s.funcs = append(s.funcs, &function{t: t, lift: core, opts: opts, owner: s.number})
+		t := entity[*funcType](s, r.U32(), "a function type")
+		s.push(item{sortFunc, &function{t: t, lift: core, opts: opts, owner: s.number}})
 		return
 	case builtinLower:
 		r.Byte()
-		f.fn = at(s.funcs, r.U32(), "function")
+		f.fn = s.get(sortFunc, r.U32()).v.(*function)
 		f.opts = s.options(r)
 	case builtinNew, builtinDrop, builtinRep, builtinDropAsync:
-		f.res = entity[*resource](s.types, r.U32(), "a resource")
+		if code == builtinDropAsync {
+			f.kind = builtinDrop
+		}
+		f.res = entity[*resource](s, r.U32(), "a resource")
 	case builtinReturn:
 		if r.Byte() == 0 {
 			f.result = s.value(r)

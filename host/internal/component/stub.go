@@ -17,9 +17,9 @@ func (k *linker) stub(f *coreFunc) *fn {
 		return k.lower(f)
 	case builtinNew, builtinRep, builtinDrop:
 		return k.resourceStub(f)
-	case builtinDropAsync, builtinReturn, builtinContextGet, builtinContextSet, builtinSetNew, builtinSetPoll, builtinSetDrop, builtinWaitableJoin,
-		builtinPressureInc, builtinPressureDec:
-		return k.taskStub(f)
+	}
+	if letters, ok := taskTypes[f.kind]; ok {
+		return k.taskStub(f, rewrite.Signature(letters))
 	}
 	letters, ok := asyncTypes[f.kind]
 	t := rewrite.Signature(letters)
@@ -237,39 +237,33 @@ func (k *linker) resourceStub(c *coreFunc) *fn {
 	return pass(f, target)
 }
 
-// taskStub makes a builtin of WASI 0.3 for a task that never waits.
-func (k *linker) taskStub(c *coreFunc) *fn {
-	f := &fn{name: "task", code: wasm.Asm{0}}
+// taskTypes are the types of the builtins of WASI 0.3 that a task which never waits has, as
+// [rewrite.Signature] reads them. That of task.return depends on the result.
+var taskTypes = map[builtin]string{
+	builtinReturn: "", builtinContextGet: ":i", builtinContextSet: "i:", builtinSetNew: ":i", builtinSetPoll: "ii:i",
+	0x22: "i:", 0x23: "ii:", // waitable-set.drop and waitable.join
+	0x24: ":", 0x25: ":", // backpressure.inc and .dec: no second call would have to wait
+}
+
+// taskStub makes a builtin of [taskTypes].
+func (k *linker) taskStub(c *coreFunc, t wasm.FuncType) *fn {
+	f := &fn{name: "task", t: t, code: wasm.Asm{0}}
 	switch c.kind {
 	case builtinContextGet:
-		f.t = rewrite.Signature(":i")
 		f.code.Index(wasm.OpGlobalGet, at(k.context, c.slot, "context"))
 	case builtinContextSet:
-		f.t = rewrite.Signature("i:")
 		f.code.Index(wasm.OpLocalGet, 0).Index(wasm.OpGlobalSet, at(k.context, c.slot, "context"))
-	case builtinPressureInc, builtinPressureDec: // no second call would have to wait
-		f.t = rewrite.Signature(":")
 	case builtinSetNew:
-		f.t = rewrite.Signature(":i")
 		f.code.I32(1)
 	case builtinSetPoll: // nothing has happened
-		f.t = rewrite.Signature("ii:i")
 		f.code.I32(0)
-	case builtinSetDrop:
-		f.t = rewrite.Signature("i:")
-	case builtinWaitableJoin:
-		f.t = rewrite.Signature("ii:")
-	case builtinDropAsync:
-		return k.resourceStub(&coreFunc{kind: builtinDrop, res: c.res, owner: c.owner})
 	case builtinReturn:
-		var params flat
 		if c.result != nil {
-			params = c.result.flat
+			f.t.Params = c.result.flat
 		}
-		if len(params) > maxFlatParams {
-			params = flat{wasm.I32}
+		if len(f.t.Params) > maxFlatParams {
+			f.t.Params = flat{wasm.I32}
 		}
-		f.t = wasm.FuncType{Params: params}
 		f.code = nil
 		k.enter(f, c.owner)
 		k.push(f)
