@@ -12,7 +12,6 @@ import (
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
-	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/internal/work"
@@ -125,19 +124,11 @@ func typeOf(text []byte, claimed string) string {
 
 // document returns a manifest or an index by its tag or digest. Its descriptor is made of its bytes,
 // which are what was asked for, and not of what the place says.
-func document(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocispec.Descriptor) (d ocispec.Descriptor, text []byte, err error) {
+func document(b *work.Budget, from place, ref string, asked ...ocispec.Descriptor) (d ocispec.Descriptor, text []byte, err error) {
 	if digestForm().MatchString(ref) {
 		asked = append(asked, ocispec.Descriptor{Digest: digest.Digest(ref)})
 	}
-	var claimed ocispec.Descriptor
-	var content io.ReadCloser
-	if l, ok := from.(*layout); ok {
-		if claimed, err = l.Resolve(b.Context(), ref); err == nil {
-			content, err = l.Fetch(b.Context(), claimed)
-		}
-	} else {
-		claimed, content, err = from.(*remote.Repository).Manifests().FetchReference(b.Context(), ref)
-	}
+	claimed, content, err := oras.Fetch(b.Context(), from, ref, oras.DefaultFetchOptions)
 	if err != nil {
 		return d, nil, err
 	}
@@ -157,7 +148,7 @@ func document(b *work.Budget, from oras.GraphTarget, ref string, asked ...ocispe
 }
 
 // manifestOf returns the manifest with a tag or digest. An index leads to its first one for a platform.
-func manifestOf(b *work.Budget, from oras.GraphTarget, ref string) (d ocispec.Descriptor, m ocispec.Manifest, text []byte, err error) {
+func manifestOf(b *work.Budget, from place, ref string) (d ocispec.Descriptor, m ocispec.Manifest, text []byte, err error) {
 	var asked []ocispec.Descriptor
 	for {
 		if d, text, err = document(b, from, ref, asked...); err != nil {

@@ -17,6 +17,7 @@ import (
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content"
+	"oras.land/oras-go/v2/registry"
 	"oras.land/oras-go/v2/registry/remote"
 	"oras.land/oras-go/v2/registry/remote/auth"
 	"oras.land/oras-go/v2/registry/remote/credentials"
@@ -42,8 +43,14 @@ const (
 	typeOldLayer       = "application/vnd.wasm.content.layer.v1+wasm"
 )
 
+// place is where modules are kept: a registry, or the folder of a layout.
+type place interface {
+	oras.Target
+	registry.TagLister
+}
+
 // open returns the registry or the layout folder of a name. To write makes a missing folder.
-func (f Finder) open(b *work.Budget, n name, write bool) (oras.GraphTarget, error) {
+func (f Finder) open(b *work.Budget, n name, write bool) (place, error) {
 	if n.scheme == schemeLayout {
 		if _, err := os.Stat(n.at); err != nil && !write {
 			return nil, &Error{Ref: n.ref, Reason: "no folder " + n.at}

@@ -187,11 +187,6 @@ func (l *layout) referrers(b *work.Budget, of digest.Digest, each func([]ocispec
 	return nil
 }
 
-// Predecessors is for the interface of a target, which this package does not ask for them.
-func (l *layout) Predecessors(context.Context, ocispec.Descriptor) ([]ocispec.Descriptor, error) {
-	return nil, nil
-}
-
 // Tags calls with the tags of the layout.
 func (l *layout) Tags(ctx context.Context, _ string, with func([]string) error) error {
 	index, err := l.index(ctx)

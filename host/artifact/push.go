@@ -11,7 +11,6 @@ import (
 
 	specs "github.com/opencontainers/image-spec/specs-go"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/content"
 
 	"github.com/starling-host/starling/host/internal/registry"
@@ -103,13 +102,11 @@ func (f Finder) store(ctx context.Context, n name, layer, config []byte, m ocisp
 		d    ocispec.Descriptor
 		text []byte
 	}{{m.Layers[0], layer}, {m.Config, config}, {d, text}} {
-		if there, err := to.Exists(ctx, part.d); err != nil || there {
-			if err != nil {
-				return d, err
-			}
-			continue
+		there, err := to.Exists(ctx, part.d)
+		if err == nil && !there {
+			err = to.Push(ctx, part.d, bytes.NewReader(part.text))
 		}
-		if err := to.Push(ctx, part.d, bytes.NewReader(part.text)); err != nil {
+		if err != nil {
 			return d, err
 		}
 	}
@@ -141,7 +138,7 @@ func (f Finder) List(ctx context.Context, ref string) (all []Listed, more bool, 
 	defer cancel()
 	b := newBudget(ctx)
 	var n name
-	var from oras.GraphTarget
+	var from place
 	if ref == "" {
 		from, err = f.openCache()
 	} else if n, err = parse(ref); err == nil {
@@ -155,9 +152,7 @@ func (f Finder) List(ctx context.Context, ref string) (all []Listed, more bool, 
 	}
 	defer registry.Doing(ctx, "listing "+cmp.Or(ref, "the cache"))()
 	var tags []string
-	err = from.(interface {
-		Tags(context.Context, string, func([]string) error) error
-	}).Tags(ctx, "", func(page []string) error {
+	err = from.Tags(ctx, "", func(page []string) error {
 		if tags = append(tags, page...); len(tags) > maxListed {
 			tags, more = tags[:maxListed], true
 			return errEnough

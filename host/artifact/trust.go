@@ -18,7 +18,6 @@ import (
 
 	"github.com/opencontainers/go-digest"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
-	"oras.land/oras-go/v2"
 	"oras.land/oras-go/v2/registry/remote"
 
 	"github.com/starling-host/starling/eventlog/canon"
@@ -202,7 +201,7 @@ func SignatureFile(source string) string {
 
 // add reads the signatures of a module, and copies them into the cache. What cannot be read is
 // missing.
-func (c *claim) add(b *work.Budget, from oras.GraphTarget, cache *layout, n name, of string) {
+func (c *claim) add(b *work.Budget, from place, cache *layout, n name, of string) {
 	c.manifest, c.signatures, c.cosign, c.trouble = of, nil, nil, nil
 	if n.scheme == schemeHTTPS {
 		d, err := from.Resolve(b.Context(), n.key()+"@"+of+SignatureSuffix)
@@ -235,7 +234,7 @@ func (c *claim) add(b *work.Budget, from oras.GraphTarget, cache *layout, n name
 }
 
 // addReferrer reads the signature in a manifest about another one.
-func (c *claim) addReferrer(b *work.Budget, from oras.GraphTarget, cache *layout, of string, listed ocispec.Descriptor) {
+func (c *claim) addReferrer(b *work.Budget, from place, cache *layout, of string, listed ocispec.Descriptor) {
 	d, text, err := document(b, from, string(listed.Digest), listed)
 	var m ocispec.Manifest
 	if err == nil {
@@ -255,7 +254,7 @@ func (c *claim) addReferrer(b *work.Budget, from oras.GraphTarget, cache *layout
 	c.trouble = errors.Join(c.trouble, keep(b, from, cache, m, d, text, m.Layers[0], c.signatures[len(c.signatures)-1]))
 }
 
-func (c *claim) addSignature(b *work.Budget, from oras.GraphTarget, d ocispec.Descriptor) error {
+func (c *claim) addSignature(b *work.Budget, from place, d ocispec.Descriptor) error {
 	text, err := part(b, from, d)
 	if err == nil {
 		c.signatures = append(c.signatures, text)
@@ -277,10 +276,10 @@ type cosigned struct {
 }
 
 // addCosigned reads the signatures of cosign, and copies them into the cache.
-func (c *claim) addCosigned(b *work.Budget, from oras.GraphTarget, cache *layout, n name) {
+func (c *claim) addCosigned(b *work.Budget, from place, cache *layout, n name) {
 	tag := strings.Replace(c.manifest, ":", "-", 1) + ".sig"
 	kept := n.scheme + n.at + ":" + tag
-	if from == oras.GraphTarget(cache) {
+	if from == place(cache) {
 		tag = kept
 	}
 	d, m, text, err := manifestOf(b, from, tag)
@@ -302,7 +301,7 @@ func (c *claim) addCosigned(b *work.Budget, from oras.GraphTarget, cache *layout
 			return
 		}
 	}
-	if from != oras.GraphTarget(cache) && len(c.cosign) > 0 {
+	if from != place(cache) && len(c.cosign) > 0 {
 		_ = cache.Tag(b.Context(), d, kept)
 	}
 }
