@@ -194,11 +194,9 @@ func (a *app) policyExplainCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		var second *policy.Policy
-		if tenant != "" {
-			if second, err = loadPolicy(tenant); err != nil {
-				return err
-			}
+		second, err := openPolicy(tenant)
+		if err != nil {
+			return err
 		}
 		request := &egress.Request{Method: method, URL: args[2], Header: map[string][]string{}, Body: []byte(body)}
 		for _, header := range headers {

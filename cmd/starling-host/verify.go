@@ -67,14 +67,16 @@ func (a *app) verify(ctx context.Context, where string, f verifyFlags) error {
 		return a.checkArchive(ctx, where)
 	case kind == "a bundle":
 		return a.verifyBundle(ctx, where, policy, f)
-	case kind == "a proof":
-		return a.verifyProof(ctx, where, policy)
-	case kind == "a receipt":
+	case kind == "a proof", kind == "a receipt":
 		doc, err := readBounded(where, seal.MaxStatementBytes)
 		if err != nil {
 			return err
 		}
-		return a.verifyReceipts(ctx, doc, policy)
+		if kind == "a receipt" {
+			return a.verifyReceipts(ctx, doc, policy)
+		}
+		v := starling.VerifyProof(ctx, doc, policy)
+		return cmp.Or(a.emit(v.Document(), func() { view.Proof(a.stdout, v) }), unless(v.Invalid == nil, exitInvalid))
 	}
 	return a.verifyDatabase(ctx, where, policy, f)
 }
@@ -189,15 +191,6 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 		code = worse(code, verdictCode(run))
 	}
 	return cmp.Or(err, silent(code))
-}
-
-func (a *app) verifyProof(ctx context.Context, path string, policy *seal.Policy) error {
-	doc, err := readBounded(path, seal.MaxStatementBytes)
-	if err != nil {
-		return err
-	}
-	v := starling.VerifyProof(ctx, doc, policy)
-	return cmp.Or(a.emit(v.Document(), func() { view.Proof(a.stdout, v) }), unless(v.Invalid == nil, exitInvalid))
 }
 
 func (a *app) validateCommand() *cobra.Command {

@@ -95,10 +95,7 @@ func (l *layout) change(ctx context.Context, to func(*ocispec.Index)) error {
 		return err
 	}
 	to(&index)
-	text, err := json.Marshal(index)
-	if err != nil {
-		return err
-	}
+	text, _ := json.Marshal(index) // which was JSON
 	return keyfile.Replace(filepath.Join(l.dir, ocispec.ImageIndexFile), text, 0o600)
 }
 

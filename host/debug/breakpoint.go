@@ -58,11 +58,12 @@ func (s *Session) Break(what string) (*Breakpoint, error) {
 		if err != nil {
 			return nil, fmt.Errorf("fuel %s: %w", rest, err)
 		}
-		at, err := s.positionOf(fuel)
-		if err != nil {
+		began, ctx := s.rec.At(), context.Background()
+		err = s.rec.SeekFuel(ctx, fuel)
+		b.places = []uint64{s.rec.At()} // the first position before which that much is spent
+		if err = errors.Join(err, s.rec.Seek(ctx, began)); err != nil {
 			return nil, err
 		}
-		b.places = []uint64{at}
 	case kind == "effect" || kind == "effects":
 		n, _ := strconv.Atoi(strings.TrimPrefix(rest, "#"))
 		for i, e := range s.effects {
@@ -168,15 +169,6 @@ func (s *Session) effectNames() string {
 		}
 	}
 	return cmp.Or(strings.Join(names, ", "), "none")
-}
-
-// positionOf returns the first position before which that much fuel is spent.
-func (s *Session) positionOf(fuel uint64) (uint64, error) {
-	began := s.rec.At()
-	ctx := context.Background()
-	err := s.rec.SeekFuel(ctx, fuel)
-	at := s.rec.At()
-	return at, errors.Join(err, s.rec.Seek(ctx, began))
 }
 
 // first returns the first breakpoint for which is returns true, or nil.

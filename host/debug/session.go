@@ -537,10 +537,7 @@ func Find(events []event.Event, at string) (Target, error) {
 			name, t.fuel = at[:cut], &fuel
 		}
 	}
-	seq, err := strconv.ParseUint(name, 10, 64)
-	if err != nil {
-		seq = 0
-	}
+	seq, _ := strconv.ParseUint(name, 10, 64) // 0 for an id
 	callID := ""
 	if 0 < seq && seq <= uint64(len(events)) && events[seq-1].Kind == event.KindSideEffectRecorded {
 		effect, _ := events[seq-1].AsSideEffectRecorded() // or it is an effect of no call

@@ -119,7 +119,7 @@ func Decide(operator, tenant *Policy, r Request, used Usage) Decision {
 // request asks one side about a request. The line is for [Decision].Line.
 func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line int) {
 	if _, ok := s.policy.toolRules(r.Tool); !ok {
-		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}, s.policy.lines.tools
+		return s.verdict(0, fmt.Sprintf("it does not name the tool %s", r.Tool)), Rule{}, s.policy.lines["tools"]
 	}
 	if s.policy.none {
 		return s.verdict(0, "it is not set, so it allows no request"), Rule{}, 0
@@ -142,7 +142,7 @@ func (s side) request(r Request, used Usage) (v event.Verdict, allows Rule, line
 		}
 	}
 	if best.why == "" {
-		return s.verdict(0, fmt.Sprintf("no rule names %s", r.Host)), Rule{}, s.policy.lines.network
+		return s.verdict(0, fmt.Sprintf("no rule names %s", r.Host)), Rule{}, s.policy.lines["allow"]
 	}
 	return s.verdict(bestLine, best.why), Rule{}, bestLine
 }
@@ -237,7 +237,7 @@ func (d Decision) secrets(operator, tenant *Policy, r Request) Decision {
 // one.
 func (d Decision) withoutSecret(all []side, i int, closest *Binding, why string) Decision {
 	s := all[i]
-	recorded, line := 0, s.policy.lines.secrets
+	recorded, line := 0, s.policy.lines["secrets"]
 	if closest != nil {
 		recorded, line = closest.Line, closest.Line
 	}
@@ -315,7 +315,7 @@ func DecideCall(operator, tenant *Policy, tool string, arguments []byte) (d Deci
 		if ask && d.Ask == "" {
 			d.Ask = s.name
 		}
-		d.Verdicts, d.File, d.Line = append(d.Verdicts, v), s.policy.File, cmp.Or(int(v.Line), s.policy.lines.tools)
+		d.Verdicts, d.File, d.Line = append(d.Verdicts, v), s.policy.File, cmp.Or(int(v.Line), s.policy.lines["tools"])
 		if v.Denied != "" {
 			break
 		}

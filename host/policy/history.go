@@ -228,7 +228,7 @@ func (r *Run) test(use Use) (d Decision, ok bool) {
 	}
 	for _, s := range sides(r.operator, r.tenant) {
 		if limit, why := exceeds(use, s.policy.Limits); why != "" {
-			line := s.policy.lines.limits[limit]
+			line := s.policy.lines[limit]
 			return Decision{Verdicts: event.Verdicts{s.verdict(line, why)}, File: s.policy.File, Line: line}, false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -49,7 +50,12 @@ func Parse(name string, data []byte) (*Policy, error) {
 	}
 	p := &Policy{
 		File: name, Description: d.Description, Tools: d.Permissions.Tools, Limits: d.Resources.Limits.Sandbox(), Secrets: d.Secrets,
-		lines: linesOf(root),
+		lines: map[string]int{},
+	}
+	for _, path := range []string{"permissions network allow", "permissions tools", "secrets", "resources limits fuel", "resources limits memory",
+		"resources limits input", "resources limits effects", "resources limits effect_bytes"} {
+		keys := strings.Fields(path)
+		p.lines[keys[len(keys)-1]] = lineOf(root, keys...)
 	}
 	for i, at := range root.At("permissions", "network", "allow").Items() {
 		rule := d.Permissions.Network.Allow[i]
@@ -72,26 +78,12 @@ func Parse(name string, data []byte) (*Policy, error) {
 		p.Secrets[i].compile(at)
 	}
 	p.size = 16*len(data) + schemas // as measured
-	return p, p.setDigest()
-}
-
-// lines are the lines of a file where the parts of a policy begin. A missing part has the line of its nearest parent.
-type lines struct {
-	network int // permissions.network.allow
-	tools   int // permissions.tools
-	secrets int
-	limits  map[string]int // by the keys of resources.limits
-}
-
-func linesOf(root *config.Node) lines {
-	l := lines{
-		network: lineOf(root, "permissions", "network", "allow"), tools: lineOf(root, "permissions", "tools"),
-		secrets: lineOf(root, "secrets"), limits: map[string]int{},
+	form, err := canon.Marshal(canonical{Version, p.Network, p.Tools, p.Limits, p.Secrets})
+	if err != nil {
+		return nil, fmt.Errorf("policy: %w", err)
 	}
-	for _, key := range []string{"fuel", "memory", "deadline", "input", "output", "log", "effects", "effect_bytes"} {
-		l.limits[key] = lineOf(root, "resources", "limits", key)
-	}
-	return l
+	p.digest = canon.Sum(form)
+	return p, nil
 }
 
 // lineOf returns the line of the last key on a path that exists, or 1 if the first one is missing.
@@ -153,8 +145,8 @@ type Policy struct {
 	// Secrets describes where secrets may be sent.
 	Secrets []Binding
 
-	none   bool // see None
-	lines  lines
+	none   bool           // see None
+	lines  map[string]int // where the parts of the file begin, by their keys; a missing part has the line of its nearest parent
 	digest canon.Hash
 	size   int
 }
@@ -198,14 +190,4 @@ type canonical struct {
 	Tools   map[string]ToolRule `cbor:"tools"`
 	Limits  event.SandboxLimits `cbor:"limits"`
 	Secrets []Binding           `cbor:"secrets,omitempty"`
-}
-
-// setDigest computes the digest.
-func (p *Policy) setDigest() error {
-	form, err := canon.Marshal(canonical{Version, p.Network, p.Tools, p.Limits, p.Secrets})
-	if err != nil {
-		return fmt.Errorf("policy: %w", err)
-	}
-	p.digest = canon.Sum(form)
-	return nil
 }

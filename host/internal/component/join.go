@@ -313,7 +313,10 @@ func (k *linker) reach(f *fn) {
 					keep(k.entry(p, t, it))
 				} else if !t.dynamic {
 					t.dynamic = true
-					k.dynamic(t)
+					if k.table != nil {
+						failf("give each part of the component by itself", "it calls functions through two tables")
+					}
+					k.table = t
 					k.spend(len(t.items))
 					for _, slot := range t.slots() {
 						keep(t.items[slot])
@@ -339,14 +342,6 @@ func (k *linker) entry(p *part, t *table, it wasm.Iter) *fn {
 		return nil
 	}
 	return f
-}
-
-// dynamic makes t the table of the joined module.
-func (k *linker) dynamic(t *table) {
-	if k.table != nil {
-		failf("give each part of the component by itself", "it calls functions through two tables")
-	}
-	k.table = t
 }
 
 // slots returns the entries of a table that are not empty, in order.

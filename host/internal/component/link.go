@@ -289,7 +289,7 @@ func (k *linker) finishStart(descriptors []byte) {
 	own := k.guestBytes()
 	image := make([]byte, alignTo(own+uint32(len(descriptors)), 8))
 	for _, d := range k.guest.Data {
-		copy(image[uint32(k.dataStart(d)):], k.guest.Bytes(d.Pos, d.End))
+		copy(image[uint32(k.constant(k.guest, d.Start).value):], k.guest.Bytes(d.Pos, d.End))
 	}
 	copy(image[own:], descriptors)
 	size := alignTo(uint32(len(image)), 16) + stackBytes
@@ -311,9 +311,6 @@ func (k *linker) finishStart(descriptors []byte) {
 	}
 	f.code.Op(wasm.OpEnd)
 }
-
-// dataStart is the offset of a segment in the memory of the guest side.
-func (k *linker) dataStart(d wasm.Data) int64 { return k.constant(k.guest, d.Start).value }
 
 // guestBytes returns the size of the static data of the guest side, which its section dylink.0
 // has in the subsection 1.

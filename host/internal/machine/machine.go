@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"github.com/starling-host/starling/internal/wasm"
 )
@@ -198,8 +199,10 @@ func (m *Machine) Write(at uint32, b []byte) bool {
 	}
 	copy(m.mem[at:], b)
 	m.written(uint64(at), uint64(len(b)))
-	if m.recording != nil {
-		m.recording.hostWrote(at, b)
+	if r := m.recording; r != nil && r.answering { // which keeps what the host wrote
+		e := &r.journal[len(r.journal)-1]
+		e.writes = append(e.writes, write{at, slices.Clone(b)})
+		r.kept += len(b)
 	}
 	return true
 }

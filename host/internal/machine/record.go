@@ -189,15 +189,6 @@ func (r *Recording) answer(f *function, slots []uint64) {
 	}
 }
 
-// hostWrote keeps what the host wrote to memory.
-func (r *Recording) hostWrote(at uint32, b []byte) {
-	if r.answering {
-		e := &r.journal[len(r.journal)-1]
-		e.writes = append(e.writes, write{at, slices.Clone(b)})
-		r.kept += len(b)
-	}
-}
-
 // snap keeps the state.
 func (r *Recording) snap() {
 	m := r.m

@@ -151,12 +151,6 @@ func readModule(ref, path string, info fs.FileInfo) ([]byte, error) {
 		return nil, fmt.Errorf("registry: %w", err)
 	}
 	defer f.Close()
-	if info, err = f.Stat(); err != nil {
-		return nil, fmt.Errorf("registry: %w", err)
-	}
-	if err := checkFile(ref, info); err != nil {
-		return nil, err
-	}
 	b := bytes.NewBuffer(make([]byte, 0, info.Size()+bytes.MinRead))
 	if _, err := b.ReadFrom(io.LimitReader(f, MaxModuleBytes+1)); err != nil {
 		return nil, fmt.Errorf("registry: %w", err)

@@ -299,10 +299,9 @@ func (p *profile) branch(it *wasm.Iter) {
 	case wasm.OpBr, wasm.OpBrIf:
 		p.mark(it.Index)
 	case wasm.OpBrTable:
-		it.Labels(func(label uint32) bool {
+		for label := range it.Labels {
 			p.mark(label)
-			return true
-		})
+		}
 	}
 	if it.Op == wasm.OpBrIf {
 		p.shift(-1)

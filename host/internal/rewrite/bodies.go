@@ -1,6 +1,10 @@
 package rewrite
 
-import "github.com/starling-host/starling/internal/wasm"
+import (
+	"cmp"
+
+	"github.com/starling-host/starling/internal/wasm"
+)
 
 // bodyScan is the counts of one pass over a function body. Its slices are
 // used again for the next body.
@@ -86,22 +90,22 @@ func (g *gate) checkInstr(it *wasm.Iter) error {
 	case wasm.OpBr, wasm.OpBrIf, wasm.OpBrTable:
 		return g.checkBranch(it)
 	case wasm.OpCall:
-		if int64(it.Index) >= int64(g.m.NumFuncs()) {
-			return outOfRange(it.Instr.Pos, "function", it.Index, g.m.NumFuncs())
+		if err := inRange(it.Instr.Pos, "function", it.Index, g.m.NumFuncs()); err != nil {
+			return err
 		}
 		s.addCall(g.funcType(int(it.Index)))
 	case wasm.OpCallIndirect:
-		return g.checkCallIndirect(it)
+		if err := cmp.Or(inRange(it.Instr.Pos, "type", it.Index, len(g.m.Types)), inRange(it.Instr.Pos, "table", it.Index2, len(g.m.Tables))); err != nil {
+			return err
+		}
+		s.addCall(g.m.Types[it.Index])
+		s.indirect++
 	case wasm.OpLocalGet, wasm.OpLocalSet, wasm.OpLocalTee:
-		if uint64(it.Index) >= s.locals {
-			return outOfRange(it.Instr.Pos, "local", it.Index, int(s.locals))
-		}
+		return inRange(it.Instr.Pos, "local", it.Index, int(s.locals))
 	case wasm.OpGlobalGet, wasm.OpGlobalSet:
-		if int64(it.Index) >= int64(len(g.m.Globals)) {
-			return outOfRange(it.Instr.Pos, "global", it.Index, len(g.m.Globals))
-		}
+		return inRange(it.Instr.Pos, "global", it.Index, len(g.m.Globals))
 	case wasm.OpMemoryCopy, wasm.OpMemoryFill:
-		if err := g.checkMemoryIndex(it); err != nil {
+		if err := inRange(it.Instr.Pos, "memory", 0, len(g.m.Memories)); err != nil {
 			return err
 		}
 		return g.addBlocks(it, 4)
@@ -114,15 +118,7 @@ func (g *gate) checkInstr(it *wasm.Iter) error {
 		s.calls++ // of the code that replaces it
 	}
 	if it.Op >= wasm.OpI32Load && it.Op <= wasm.OpMemoryGrow {
-		return g.checkMemoryIndex(it)
-	}
-	return nil
-}
-
-// checkMemoryIndex: the instruction names memory 0, which must be there.
-func (g *gate) checkMemoryIndex(it *wasm.Iter) error {
-	if len(g.m.Memories) == 0 {
-		return outOfRange(it.Instr.Pos, "memory", 0, 0)
+		return inRange(it.Instr.Pos, "memory", 0, len(g.m.Memories))
 	}
 	return nil
 }
@@ -180,9 +176,10 @@ func (g *gate) addBlocks(it *wasm.Iter, n uint64) error {
 
 func (g *gate) checkBranch(it *wasm.Iter) error {
 	s := &g.scan
+	labels := len(s.open) + 1 // the last one is the function
 	if it.Op != wasm.OpBrTable {
 		s.edges++
-		if err := g.checkLabel(it, it.Index); err != nil {
+		if err := inRange(it.Instr.Pos, "label", it.Index, labels); err != nil {
 			return err
 		}
 		return g.addBlocks(it, 1)
@@ -192,31 +189,11 @@ func (g *gate) checkBranch(it *wasm.Iter) error {
 	}
 	s.table = max(s.table, int(it.Index))
 	s.edges += uint64(it.Index)
-	var err error
-	it.Labels(func(label uint32) bool {
-		err = g.checkLabel(it, label)
-		return err == nil
-	})
-	return err
-}
-
-// checkLabel: the label that equals the number of open blocks is the function.
-func (g *gate) checkLabel(it *wasm.Iter, label uint32) error {
-	if int64(label) > int64(len(g.scan.open)) {
-		return outOfRange(it.Instr.Pos, "label", label, len(g.scan.open)+1)
+	for label := range it.Labels {
+		if err := inRange(it.Instr.Pos, "label", label, labels); err != nil {
+			return err
+		}
 	}
-	return nil
-}
-
-func (g *gate) checkCallIndirect(it *wasm.Iter) error {
-	if int64(it.Index) >= int64(len(g.m.Types)) {
-		return outOfRange(it.Instr.Pos, "type", it.Index, len(g.m.Types))
-	}
-	if int64(it.Index2) >= int64(len(g.m.Tables)) {
-		return outOfRange(it.Instr.Pos, "table", it.Index2, len(g.m.Tables))
-	}
-	g.scan.addCall(g.m.Types[it.Index])
-	g.scan.indirect++
 	return nil
 }
 

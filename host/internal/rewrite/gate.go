@@ -127,6 +127,14 @@ func outOfRange(at int, what string, index uint32, size int) error {
 	return refuse(at, "", "malformed module: %s index %d, but the module has %d", what, index, size)
 }
 
+// inRange is outOfRange for an index that is.
+func inRange(at int, what string, index uint32, size int) error {
+	if int64(index) >= int64(size) {
+		return outOfRange(at, what, index, size)
+	}
+	return nil
+}
+
 func (g *gate) offset(id wasm.SectionID) int {
 	if s := g.m.Section(id); s != nil {
 		return s.Offset

@@ -1,7 +1,5 @@
 package rewrite
 
-import "cmp"
-
 // Limits are the maxima that the gate accepts. They bound the engine's work on
 // a module before the first instruction runs: that work cannot be cancelled,
 // and parts of it grow with the square of the input. A zero field accepts
@@ -94,8 +92,3 @@ const (
 	DefaultMemoryPages = 1024    // 64 MiB
 	DefaultDepth       = 1 << 17 // about 1 MiB of native stack
 )
-
-func (o Options) withDefaults() Options {
-	o.MemoryPages, o.Depth = cmp.Or(o.MemoryPages, DefaultMemoryPages), cmp.Or(o.Depth, DefaultDepth)
-	return o
-}

@@ -105,36 +105,27 @@ func (w *meter) function(dst wasm.Asm, i int) (wasm.Asm, error) {
 		a = w.code(a, &it)
 		return a, Malformed(it.Err())
 	}
-	w.enters(&a, i)
-	w.begin(&a)
+	if w.o.Profile {
+		a.I32(int32(w.m.NumImportedFuncs()+i)).Index(wasm.OpCall, w.refill+1)
+	}
+	if !w.p.leaf { // it takes its frame, and a copy of the counter
+		w.frame(&a, -w.p.slots)
+		a.Index(wasm.OpGlobalGet, w.depth).I32(0).Op(wasm.OpI32LtS).Block(wasm.OpIf, wasm.BlockEmpty)
+		a.Op(wasm.OpUnreachable, wasm.OpEnd)
+		w.take(&a)
+	}
 	a.Op(wasm.OpBlock)
 	a = w.resultBlock(t).Append(a)
 	a = w.code(a, &it)
-	w.end(&a)
-	w.returns(&a)
+	if !w.p.leaf { // and gives both back
+		w.put(&a)
+		w.frame(&a, w.p.slots)
+	}
+	if w.o.Profile {
+		a.Index(wasm.OpCall, w.refill+2)
+	}
 	a.Op(wasm.OpEnd)
 	return a, Malformed(it.Err())
-}
-
-// begin takes the frame of a function other than a leaf, and a copy of the
-// counter.
-func (w *meter) begin(a *wasm.Asm) {
-	if w.p.leaf {
-		return
-	}
-	w.frame(a, -w.p.slots)
-	a.Index(wasm.OpGlobalGet, w.depth).I32(0).Op(wasm.OpI32LtS).Block(wasm.OpIf, wasm.BlockEmpty)
-	a.Op(wasm.OpUnreachable, wasm.OpEnd)
-	w.take(a)
-}
-
-// end gives both back.
-func (w *meter) end(a *wasm.Asm) {
-	if w.p.leaf {
-		return
-	}
-	w.put(a)
-	w.frame(a, w.p.slots)
 }
 
 // locals appends the local declarations of a body, which end at the offset

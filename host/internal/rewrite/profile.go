@@ -17,20 +17,6 @@ func (w *meter) addedImports() [][]byte {
 	return added
 }
 
-// enters reports that function body i is entered.
-func (w *meter) enters(a *wasm.Asm, i int) {
-	if w.o.Profile {
-		a.I32(int32(w.m.NumImportedFuncs()+i)).Index(wasm.OpCall, w.refill+1)
-	}
-}
-
-// returns reports that a function returns.
-func (w *meter) returns(a *wasm.Asm) {
-	if w.o.Profile {
-		a.Index(wasm.OpCall, w.refill+2)
-	}
-}
-
 // wrapped reports whether the code of the function that is written becomes one
 // block, so that every way out leads to its end.
 func (w *meter) wrapped() bool { return !w.p.leaf || w.o.Profile }

@@ -1,6 +1,7 @@
 package rewrite
 
 import (
+	"cmp"
 	"math"
 
 	"github.com/starling-host/starling/internal/lists"
@@ -82,7 +83,7 @@ func rewriteWith(budget *work.Budget, b []byte, l Limits, o Options, allowed loo
 	if err != nil {
 		return nil, err
 	}
-	o = o.withDefaults()
+	o.MemoryPages, o.Depth = cmp.Or(o.MemoryPages, DefaultMemoryPages), cmp.Or(o.Depth, DefaultDepth)
 	if err := atMost("slots of the depth budget", -1, uint64(o.Depth), math.MaxInt32/2); err != nil {
 		return nil, err
 	}
