@@ -50,10 +50,7 @@ type serveFlags struct {
 func (a *app) serveCommand() *cobra.Command {
 	var f serveFlags
 	cmd := subcommand("serve", "serve tenants over HTTP", func(cmd *cobra.Command, _ []string) error {
-		if err := f.check(cmd.Flags().Changed); err != nil {
-			return err
-		}
-		file, err := f.file()
+		file, err := f.file(cmd.Flags().Changed)
 		if err != nil {
 			return err
 		}
@@ -70,25 +67,17 @@ func (a *app) serveCommand() *cobra.Command {
 	return cmd
 }
 
-// check refuses flags that exclude each other, instead of ignoring one of them.
-func (f *serveFlags) check(given func(flag string) bool) error {
-	if f.dev == (f.config != "") {
-		return usagef("starling-host serve --dev", "serve: give --config FILE or --dev, and not both")
-	}
-	if f.dev {
-		return nil
-	}
-	for _, name := range []string{"listen", "db", "policy", "agent"} {
-		if given(name) {
-			return usagef("set it in "+f.config, "serve: --%s requires --dev", name)
-		}
-	}
-	return nil
-}
-
 // file returns the description of the host in the flags.
-func (f *serveFlags) file() (*serve.File, error) {
+func (f *serveFlags) file(given func(flag string) bool) (*serve.File, error) {
+	if f.dev == (f.config != "") {
+		return nil, usagef("starling-host serve --dev", "serve: give --config FILE or --dev, and not both")
+	}
 	if !f.dev {
+		for _, name := range []string{"listen", "db", "policy", "agent"} {
+			if given(name) {
+				return nil, usagef("set it in "+f.config, "serve: --%s requires --dev", name)
+			}
+		}
 		file, err := serve.LoadFile(f.config)
 		if err != nil {
 			return nil, explainFile(err)

@@ -74,17 +74,12 @@ func (h spot) innermost(depth int) (level, int32) {
 	return level{depth, last.inlined}, last.line
 }
 
-type sourceLine struct {
-	file string
-	line int
-}
-
 // lineID returns a number for a line to stop in, or 0.
 func (s *Session) lineID(p Place) int32 {
 	if p.Line == 0 || strings.HasPrefix(p.File, "<frozen ") || p.File == "<string>" || s.own != nil && !s.own[p.File] {
 		return 0
 	}
-	at := sourceLine{p.File, p.Line}
+	at := Place{File: p.File, Line: p.Line}
 	id, ok := s.lines[at]
 	if !ok {
 		s.byID = append(s.byID, at)
@@ -131,7 +126,9 @@ func (s *Session) memory() []byte {
 }
 
 // trail has the functions of the user on the stack, outermost first.
-type trail []struct {
+type trail []runningCall
+
+type runningCall struct {
 	depth int
 	chain []entry
 }
@@ -153,10 +150,7 @@ func (t *trail) enter(depth int, here spot) bool {
 		before, *t = (*t)[last].chain, (*t)[:last]
 	}
 	if len(here.chain) > 0 {
-		*t = append(*t, struct {
-			depth int
-			chain []entry
-		}{depth, here.chain})
+		*t = append(*t, runningCall{depth, here.chain})
 	}
 	return here.begins && !slices.Equal(before[:min(len(here.chain), len(before))], here.chain)
 }
@@ -201,13 +195,13 @@ type part struct {
 }
 
 // enter takes the next instruction, and reports whether its line may begin there.
-func (b *block) enter(fuel uint64, at level, function string, id int32, line sourceLine) bool {
+func (b *block) enter(fuel uint64, at level, function string, id int32, line Place) bool {
 	if b.seen == nil || fuel != b.fuel {
 		*b = block{fuel, map[int32]bool{}, map[part]int{}}
 	}
-	here := part{at, function, line.file}
-	beyond := !b.seen[id] && line.line > b.last[here]
-	b.seen[id], b.last[here] = true, max(b.last[here], line.line)
+	here := part{at, function, line.File}
+	beyond := !b.seen[id] && line.Line > b.last[here]
+	b.seen[id], b.last[here] = true, max(b.last[here], line.Line)
 	return beyond
 }
 

@@ -65,10 +65,10 @@ type Session struct {
 	spots  map[uint32]spot // by offset in the rewritten module
 	own    map[string]bool // the files to stop in; nil for all
 	heads  []uint32        // where functions begin that have a line to stop in, in the rewritten module
-	lines  map[sourceLine]int32
+	lines  map[Place]int32
 
 	ownFunctions map[int]bool // those with heads
-	byID         []sourceLine // the lines, by their numbers less one
+	byID         []Place      // the lines, by their numbers less one
 }
 
 // Effect is a recorded host call, and where the call made it.
@@ -115,7 +115,7 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 		return nil, err
 	}
 	defer engine.Close(ctx)
-	s := &Session{target: t, spots: map[uint32]spot{}, lines: map[sourceLine]int32{}, ownFunctions: map[int]bool{}}
+	s := &Session{target: t, spots: map[uint32]spot{}, lines: map[Place]int32{}, ownFunctions: map[int]bool{}}
 	l := &loader{s: s, module: started.ToolSchemas[i].Sandbox.Module, machine: guest.Inline(engine), others: o.Engine}
 	if l.others == nil {
 		l.others = l.machine

@@ -48,21 +48,8 @@ func With(ctx context.Context, run *Run) context.Context {
 
 // Decide implements [egress.Decider]. It counts the requests of a built-in tool, but not their bytes.
 func (r *Run) Decide(tool string) (egress.Authorizer, func() event.Verdicts) {
-	h := &hops{exchange: r.Exchange(tool, 0)}
-	return h, func() event.Verdicts { return h.verdicts }
-}
-
-// hops decides about requests that follow one another, such as redirects.
-type hops struct {
-	exchange *Exchange
-	verdicts event.Verdicts
-}
-
-// Authorize implements [egress.Authorizer].
-func (h *hops) Authorize(ctx context.Context, a egress.Access) (egress.Grant, error) {
-	grant, err := h.exchange.Authorize(ctx, a)
-	h.verdicts = append(h.verdicts, h.exchange.Verdicts()...)
-	return grant, err
+	x := r.Exchange(tool, 0)
+	return x, func() event.Verdicts { return x.all }
 }
 
 // From returns the run given to [With], or nil.
@@ -161,6 +148,7 @@ type Exchange struct {
 	bytes uint64
 
 	decision Decision
+	all      event.Verdicts // also about the requests before it, such as those that were redirected
 }
 
 // Exchange begins an exchange of a tool whose recorded request has the given number of bytes. It is for one
@@ -175,7 +163,8 @@ func (x *Exchange) Verdicts() event.Verdicts { return x.decision.Verdicts }
 // Authorize implements [egress.Authorizer].
 func (x *Exchange) Authorize(ctx context.Context, a egress.Access) (egress.Grant, error) {
 	q := Request{Access: a, Tool: x.tool, Bytes: x.bytes}
-	if err := x.decide(q, x.confirm(ctx, q)); err != nil {
+	err := x.decide(q, x.confirm(ctx, q))
+	if x.all = append(x.all, x.decision.Verdicts...); err != nil {
 		return egress.Grant{}, err
 	}
 	if err := x.run.maySend(ctx, a); err != nil {

@@ -370,7 +370,7 @@ func (o other) Execute(_ context.Context, input json.RawMessage) (json.RawMessag
 		if o.wrong == nil {
 			o.wrong = problem
 		}
-		return nil, &unanswered{*problem}
+		return nil, problem
 	}
 	o.took, _ = next.duration() // which was checked
 	if next.Failure != nil {

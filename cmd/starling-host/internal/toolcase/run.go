@@ -22,6 +22,9 @@ type Problem struct {
 	Diff []string `json:"diff,omitempty"` // lines, see [display.LineDifference]
 }
 
+// Error is for a problem that ends a call, which asks for something that its case does not answer.
+func (p *Problem) Error() string { return p.What }
+
 // Verdict is the outcome of a case.
 type Verdict struct {
 	Case     string    `json:"case"`
@@ -50,8 +53,8 @@ func (c *Case) Run(ctx context.Context, t Trial) (Verdict, error) {
 	if run != nil {
 		v.Fuel, v.Effects = run.Meter.Fuel, run.Meter.Effects
 	}
-	if other, ok := errors.AsType[*unanswered](err); ok {
-		a.wrong = cmp.Or(a.wrong, &other.Problem)
+	if other, ok := errors.AsType[*Problem](err); ok {
+		a.wrong = cmp.Or(a.wrong, other)
 	} else if err != nil && a.wrong == nil {
 		return v, err
 	}
@@ -95,11 +98,6 @@ func pretty(v any) string { return strings.TrimSpace(string(encode(v))) }
 // Pretty returns a JSON document with a line for each value.
 func Pretty(doc []byte) string { return pretty(json.RawMessage(doc)) }
 
-// unanswered ends a call that asks for something that its case does not answer.
-type unanswered struct{ Problem }
-
-func (e *unanswered) Error() string { return e.What }
-
 // answers are those of a case that are left.
 type answers struct {
 	left  []Effect
@@ -138,7 +136,7 @@ func (a *answers) answer(name string, raw []byte) (canon.Raw, time.Duration, err
 	next := a.take(kind)
 	if raw == nil {
 		if next == nil {
-			return nil, 0, &unanswered{Problem{What: asked}}
+			return nil, 0, &Problem{What: asked}
 		}
 		return next.answer()
 	}
@@ -147,7 +145,7 @@ func (a *answers) answer(name string, raw []byte) (canon.Raw, time.Duration, err
 		return nil, 0, err
 	}
 	if next == nil {
-		return nil, 0, &unanswered{Problem{What: fmt.Sprintf("the tool requests %s %s, and the case records no more requests", made.Method, made.URL)}}
+		return nil, 0, &Problem{What: fmt.Sprintf("the tool requests %s %s, and the case records no more requests", made.Method, made.URL)}
 	}
 	recorded := *next.Request
 	recorded.Body = newBody(recorded.bytes())
@@ -155,7 +153,7 @@ func (a *answers) answer(name string, raw []byte) (canon.Raw, time.Duration, err
 		made.Headers = nil
 	}
 	if diff := display.LineDifference(pretty(recorded), pretty(made)); diff != nil {
-		return nil, 0, &unanswered{Problem{asked, diff}}
+		return nil, 0, &Problem{asked, diff}
 	}
 	return next.answer()
 }
