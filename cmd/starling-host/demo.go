@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -72,11 +73,7 @@ func writeDemo() error {
 		if err != nil {
 			return err
 		}
-		relative, err := filepath.Rel("demo", filepath.FromSlash(name))
-		if err != nil {
-			return err
-		}
-		path := filepath.Join(demoFolder, relative)
+		path := filepath.Join(demoFolder, filepath.FromSlash(strings.TrimPrefix(name, "demo")))
 		if entry.IsDir() {
 			return os.MkdirAll(path, 0o755)
 		}

@@ -55,7 +55,14 @@ func (a *app) serveCommand() *cobra.Command {
 			return err
 		}
 		outliveReaders()
-		return a.serve(cmd.Context(), file, f.dev)
+		logger := slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))
+		h, err := serve.Open(cmd.Context(), file, serve.Options{Development: f.dev, Version: agent.Version(), Logger: logger})
+		if err != nil {
+			return err
+		}
+		defer h.Close()
+		a.announce(h, file)
+		return h.Serve(cmd.Context())
 	})
 	flags := cmd.Flags()
 	flags.StringVar(&f.config, "config", "", "`FILE` with the host's configuration")
@@ -92,17 +99,6 @@ func (f *serveFlags) file(given func(flag string) bool) (*serve.File, error) {
 		return nil, usagef("starling-host serve --config host.yaml", "--listen %s: --dev listens on this machine only", f.listen)
 	}
 	return serve.DevelopmentFile(at, f.database, f.policy, f.agents...), nil
-}
-
-func (a *app) serve(ctx context.Context, file *serve.File, dev bool) error {
-	logger := slog.New(slog.NewTextHandler(a.stderr.Lines(), nil))
-	h, err := serve.Open(ctx, file, serve.Options{Development: dev, Version: agent.Version(), Logger: logger})
-	if err != nil {
-		return err
-	}
-	defer h.Close()
-	a.announce(h, file)
-	return h.Serve(ctx)
 }
 
 // announce prints the addresses of the host, and the required keys.

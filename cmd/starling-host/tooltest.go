@@ -46,11 +46,18 @@ func (a *app) toolTestCommand() *cobra.Command {
 }
 
 func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) error {
-	t, end, err := a.try(ctx, f.tool, f.callFlags)
+	t, err := newTrial(f.callFlags)
 	if err != nil {
 		return err
 	}
+	var end func()
+	if t.DB, end, err = a.scratch(ctx, f.callFlags); err != nil {
+		return err
+	}
 	defer end()
+	if t.Module, err = t.DB.LoadModule(ctx, f.tool, t.Options); err != nil {
+		return err
+	}
 	if f.from != "" {
 		return a.casesFrom(ctx, t, names, f)
 	}
@@ -86,20 +93,6 @@ func (a *app) toolTest(ctx context.Context, names []string, f toolTestFlags) err
 		a.hint("to accept what the tool does now: " + display.Command("starling-host tool test --record", append([]string{f.tool}, names...)...))
 	}
 	return silent(min(failures, 1) * exitFailed)
-}
-
-// try loads a tool over a database that ends with the trial.
-func (a *app) try(ctx context.Context, ref string, f callFlags) (t toolcase.Trial, end func(), err error) {
-	if t, err = newTrial(f); err != nil {
-		return t, nil, err
-	}
-	if t.DB, end, err = a.scratch(ctx, f); err != nil {
-		return t, nil, err
-	}
-	if t.Module, err = t.DB.LoadModule(ctx, ref, t.Options); err != nil {
-		end()
-	}
-	return t, end, err
 }
 
 // newTrial returns a trial in which failures read as they are printed, without hint.

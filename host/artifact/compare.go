@@ -177,7 +177,7 @@ func part(b *work.Budget, from oras.ReadOnlyTarget, d ocispec.Descriptor) ([]byt
 	if !digestForm().MatchString(string(d.Digest)) {
 		return nil, &Error{Ref: fmt.Sprintf("%.80q", d.Digest), Reason: "this is not a digest of SHA-256", Kind: Refused}
 	}
-	if !isModule(d.MediaType) {
+	if d.MediaType != typeModule && d.MediaType != typeOldLayer && !packed(d.MediaType) {
 		if err := b.Hold(int(d.Size)); err != nil {
 			return nil, err
 		}
@@ -194,11 +194,6 @@ func part(b *work.Budget, from oras.ReadOnlyTarget, d ocispec.Descriptor) ([]byt
 		}
 	}
 	return text, err
-}
-
-// isModule reports whether a layer of this type has a module.
-func isModule(mediaType string) bool {
-	return mediaType == typeModule || mediaType == typeOldLayer || packed(mediaType)
 }
 
 // forget removes a damaged part of the cache, so that it is fetched again. A folder of the user

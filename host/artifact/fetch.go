@@ -55,7 +55,7 @@ func (f Finder) open(b *work.Budget, n name, write bool) (place, error) {
 		if _, err := os.Stat(n.at); err != nil && !write {
 			return nil, &Error{Ref: n.ref, Reason: "no folder " + n.at}
 		}
-		return openLayout(n.at, write)
+		return openLayout(n.at, write, false)
 	}
 	repo, err := remote.NewRepository(n.at)
 	if err != nil {

@@ -113,9 +113,6 @@ type Pulled struct {
 // Pull fetches a module into the cache, with its signatures. If the tag has another digest than
 // the lock file, Pull refuses it, or pins the new one with update. A URL needs no digest here.
 func (f Finder) Pull(ctx context.Context, ref string, update bool) (Pulled, error) {
-	if _, err := parse(ref); err != nil {
-		return Pulled{}, err
-	}
 	if update {
 		return f.fetch(ctx, ref, updated)
 	}
@@ -267,11 +264,7 @@ func (f Finder) openCache() (*layout, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := openLayout(dir, true)
-	if err == nil {
-		l.own = true
-	}
-	return l, err
+	return openLayout(dir, true, true)
 }
 
 // module returns the module of a manifest in the cache, or the file of a URL, by digest.

@@ -32,7 +32,7 @@ type layout struct {
 }
 
 // openLayout opens a layout. Only to write it makes what is missing.
-func openLayout(dir string, write bool) (*layout, error) {
+func openLayout(dir string, write, own bool) (*layout, error) {
 	if write {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return nil, err
@@ -48,7 +48,7 @@ func openLayout(dir string, write bool) (*layout, error) {
 			return nil, err
 		}
 	}
-	return &layout{storage, dir, false}, nil
+	return &layout{storage, dir, own}, nil
 }
 
 // Fetch opens a part, if it is a regular file.

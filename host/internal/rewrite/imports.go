@@ -7,6 +7,7 @@ import (
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/internal/lazy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 )
 
@@ -20,13 +21,7 @@ type Import struct {
 // whether there is such a function: the three of the contract and the 46 of
 // WASI preview 1.
 func ImportType(module, name string) (wasm.FuncType, bool) {
-	var sig string
-	switch module {
-	case abi.Version:
-		sig = abiImports[name]
-	case abi.WASIModule:
-		sig = wasiImports[name]
-	}
+	sig := imports[module][name]
 	return Signature(sig), sig != ""
 }
 
@@ -34,11 +29,10 @@ func ImportType(module, name string) (wasm.FuncType, bool) {
 // in no order.
 func AllowedImports() []Import {
 	var all []Import
-	for name, sig := range abiImports {
-		all = append(all, Import{abi.Version, name, Signature(sig)})
-	}
-	for name, sig := range wasiImports {
-		all = append(all, Import{abi.WASIModule, name, Signature(sig)})
+	for module, functions := range imports {
+		for name, sig := range functions {
+			all = append(all, Import{module, name, Signature(sig)})
+		}
 	}
 	return all
 }
@@ -51,71 +45,65 @@ func Signature(s string) wasm.FuncType {
 }
 
 func letters(s string) []wasm.ValType {
-	types := make([]wasm.ValType, len(s))
-	for i := range s {
-		types[i] = wasm.I32
-		if s[i] == 'I' {
-			types[i] = wasm.I64
-		}
-	}
-	return types
+	return lists.Map([]byte(s), func(letter byte) wasm.ValType { return map[byte]wasm.ValType{'i': wasm.I32, 'I': wasm.I64}[letter] })
 }
 
-var abiImports = map[string]string{
-	abi.ImportNow:    ":I",
-	abi.ImportRandom: ":I",
-	abi.ImportHTTP:   "iiii:I",
-}
-
-// wasiImports are the functions of WASI snapshot preview 1, from its witx
+// imports are the functions of the contract, and those of WASI snapshot preview 1, from its witx
 // definition lowered to core types.
-var wasiImports = map[string]string{
-	"args_get":                "ii:i",
-	"args_sizes_get":          "ii:i",
-	"clock_res_get":           "ii:i",
-	"clock_time_get":          "iIi:i",
-	"environ_get":             "ii:i",
-	"environ_sizes_get":       "ii:i",
-	"fd_advise":               "iIIi:i",
-	"fd_allocate":             "iII:i",
-	"fd_close":                "i:i",
-	"fd_datasync":             "i:i",
-	"fd_fdstat_get":           "ii:i",
-	"fd_fdstat_set_flags":     "ii:i",
-	"fd_fdstat_set_rights":    "iII:i",
-	"fd_filestat_get":         "ii:i",
-	"fd_filestat_set_size":    "iI:i",
-	"fd_filestat_set_times":   "iIIi:i",
-	"fd_pread":                "iiiIi:i",
-	"fd_prestat_dir_name":     "iii:i",
-	"fd_prestat_get":          "ii:i",
-	"fd_pwrite":               "iiiIi:i",
-	"fd_read":                 "iiii:i",
-	"fd_readdir":              "iiiIi:i",
-	"fd_renumber":             "ii:i",
-	"fd_seek":                 "iIii:i",
-	"fd_sync":                 "i:i",
-	"fd_tell":                 "ii:i",
-	"fd_write":                "iiii:i",
-	"path_create_directory":   "iii:i",
-	"path_filestat_get":       "iiiii:i",
-	"path_filestat_set_times": "iiiiIIi:i",
-	"path_link":               "iiiiiii:i",
-	"path_open":               "iiiiiIIii:i",
-	"path_readlink":           "iiiiii:i",
-	"path_remove_directory":   "iii:i",
-	"path_rename":             "iiiiii:i",
-	"path_symlink":            "iiiii:i",
-	"path_unlink_file":        "iii:i",
-	"poll_oneoff":             "iiii:i",
-	"proc_exit":               "i:",
-	"proc_raise":              "i:i",
-	"random_get":              "ii:i",
-	"sched_yield":             ":i",
-	"sock_accept":             "iii:i",
-	"sock_recv":               "iiiiii:i",
-	"sock_send":               "iiiii:i",
-	"sock_shutdown":           "ii:i",
+var imports = map[string]map[string]string{
+	abi.Version: {
+		abi.ImportNow:    ":I",
+		abi.ImportRandom: ":I",
+		abi.ImportHTTP:   "iiii:I",
+	},
+	abi.WASIModule: {
+		"args_get":                "ii:i",
+		"args_sizes_get":          "ii:i",
+		"clock_res_get":           "ii:i",
+		"clock_time_get":          "iIi:i",
+		"environ_get":             "ii:i",
+		"environ_sizes_get":       "ii:i",
+		"fd_advise":               "iIIi:i",
+		"fd_allocate":             "iII:i",
+		"fd_close":                "i:i",
+		"fd_datasync":             "i:i",
+		"fd_fdstat_get":           "ii:i",
+		"fd_fdstat_set_flags":     "ii:i",
+		"fd_fdstat_set_rights":    "iII:i",
+		"fd_filestat_get":         "ii:i",
+		"fd_filestat_set_size":    "iI:i",
+		"fd_filestat_set_times":   "iIIi:i",
+		"fd_pread":                "iiiIi:i",
+		"fd_prestat_dir_name":     "iii:i",
+		"fd_prestat_get":          "ii:i",
+		"fd_pwrite":               "iiiIi:i",
+		"fd_read":                 "iiii:i",
+		"fd_readdir":              "iiiIi:i",
+		"fd_renumber":             "ii:i",
+		"fd_seek":                 "iIii:i",
+		"fd_sync":                 "i:i",
+		"fd_tell":                 "ii:i",
+		"fd_write":                "iiii:i",
+		"path_create_directory":   "iii:i",
+		"path_filestat_get":       "iiiii:i",
+		"path_filestat_set_times": "iiiiIIi:i",
+		"path_link":               "iiiiiii:i",
+		"path_open":               "iiiiiIIii:i",
+		"path_readlink":           "iiiiii:i",
+		"path_remove_directory":   "iii:i",
+		"path_rename":             "iiiiii:i",
+		"path_symlink":            "iiiii:i",
+		"path_unlink_file":        "iii:i",
+		"poll_oneoff":             "iiii:i",
+		"proc_exit":               "i:",
+		"proc_raise":              "i:i",
+		"random_get":              "ii:i",
+		"sched_yield":             ":i",
+		"sock_accept":             "iii:i",
+		"sock_recv":               "iiiiii:i",
+		"sock_send":               "iiiii:i",
+		"sock_shutdown":           "ii:i",
+	},
 }
 
 // lookup finds the type of an import; it is [ImportType] outside of tests.

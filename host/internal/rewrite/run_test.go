@@ -44,7 +44,7 @@ func newRuntime(t testing.TB, config func() wazero.RuntimeConfig, current **gues
 	t.Cleanup(func() { r.Close(ctx) })
 	wasi_snapshot_preview1.MustInstantiate(ctx, r)
 	contract := r.NewHostModuleBuilder(abi.Version)
-	for name := range abiImports {
+	for name := range imports[abi.Version] {
 		im, _ := ImportType(abi.Version, name)
 		contract.NewFunctionBuilder().
 			WithGoFunction(api.GoFunc(zeroResult), apiTypes(im.Params), apiTypes(im.Results)).Export(name)

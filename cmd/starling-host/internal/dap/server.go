@@ -110,8 +110,8 @@ func Serve(ctx context.Context, r io.Reader, w io.Writer, open Open, folder stri
 			if err == nil {
 				err = decode(content, &q)
 			}
-			if err != nil || q.Command == "pause" || q.Command == "terminate" || q.Command == "disconnect" {
-				v.interrupt() // a motion in progress
+			if cancel := v.cancel.Load(); cancel != nil && (err != nil || q.Command == "pause" || q.Command == "terminate" || q.Command == "disconnect") {
+				(*cancel)() // a motion in progress
 			}
 			if failed = err; err != nil {
 				return
@@ -138,12 +138,6 @@ func Serve(ctx context.Context, r io.Reader, w io.Writer, open Open, folder stri
 		case <-ctx.Done():
 			return nil
 		}
-	}
-}
-
-func (v *server) interrupt() {
-	if cancel := v.cancel.Load(); cancel != nil {
-		(*cancel)()
 	}
 }
 
