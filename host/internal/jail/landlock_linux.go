@@ -61,10 +61,11 @@ func confineFiles(c Config) error {
 		forbidden.Handled_access_net |= a.net
 		forbidden.Scoped |= a.scope
 	}
-	rules, err := createRuleset(&forbidden)
-	if err != nil {
-		return err
+	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(&forbidden)), unsafe.Sizeof(forbidden), 0)
+	if errno != 0 {
+		return errno
 	}
+	rules := int(fd)
 	defer unix.Close(rules)
 	var program []string
 	if c.Program == "" {
@@ -128,14 +129,6 @@ func checkFiles(Config) error {
 		return fmt.Errorf("opening /: %w", err)
 	}
 	return nil
-}
-
-func createRuleset(forbidden *unix.LandlockRulesetAttr) (int, error) {
-	fd, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, uintptr(unsafe.Pointer(forbidden)), unsafe.Sizeof(*forbidden), 0)
-	if errno != 0 {
-		return -1, errno
-	}
-	return int(fd), nil
 }
 
 // allow gives the rights to a folder and everything in it, or the applicable ones to a

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -76,12 +77,7 @@ func startAgain(text string) error {
 			return fmt.Errorf("landlock: %w", err)
 		}
 	}
-	var env []string
-	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, variable+"=") {
-			env = append(env, v)
-		}
-	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, variable+"=") })
 	if c.Program == "" {
 		return syscall.Exec("/proc/self/exe", os.Args, env)
 	}

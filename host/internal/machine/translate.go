@@ -71,7 +71,16 @@ func Translate(ctx context.Context, b []byte, fuel string) (*Code, error) {
 	}
 	c.Imports = lists.Map(m.Imports, func(im wasm.Import) Import { return Import{im.Module, im.Name, m.Types[im.Type]} })
 	for i := range m.NumFuncs() {
-		c.declare(m, i)
+		index := m.FuncTypeIndex(i)
+		t := m.Types[index]
+		f := &function{index: uint32(i), typ: c.types[index], params: len(t.Params), results: len(t.Results), locals: len(t.Params), host: -1}
+		if i < m.NumImportedFuncs() {
+			f.host, f.size = i, max(f.params, f.results, 1)
+			if f.results > 0 {
+				f.result = t.Results[0]
+			}
+		}
+		c.funcs = append(c.funcs, f)
 	}
 	for _, g := range m.Globals {
 		v := constantAt(m, g.Init.Pos, g.Init.End)
@@ -119,19 +128,6 @@ func Translate(ctx context.Context, b []byte, fuel string) (*Code, error) {
 
 // mostOperations bounds the operations of a module, since one branch can move 16 values.
 const mostOperations = 1 << 25
-
-// declare adds the function with the given index.
-func (c *Code) declare(m *wasm.Module, i int) {
-	t := m.Types[m.FuncTypeIndex(i)]
-	f := &function{index: uint32(i), typ: c.types[m.FuncTypeIndex(i)], params: len(t.Params), results: len(t.Results), locals: len(t.Params), host: -1}
-	if i < m.NumImportedFuncs() {
-		f.host, f.size = i, max(f.params, f.results, 1)
-		if f.results > 0 {
-			f.result = t.Results[0]
-		}
-	}
-	c.funcs = append(c.funcs, f)
-}
 
 // forward adds a function that calls an import, for an import that is exported.
 func (c *Code) forward(f *function) uint32 {

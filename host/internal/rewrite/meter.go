@@ -246,3 +246,7 @@ func (w *meter) instr(a *wasm.Asm, in *wasm.Instr, depth int) {
 	}
 	w.take(a)
 }
+
+// wrapped reports whether the code of the function that is written becomes one
+// block, so that every way out leads to its end.
+func (w *meter) wrapped() bool { return !w.p.leaf || w.o.Profile }

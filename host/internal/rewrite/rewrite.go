@@ -103,15 +103,9 @@ func rewriteWith(budget *work.Budget, b []byte, l Limits, o Options, allowed loo
 	out := g.m.Encode()
 	return &Result{
 		Wasm: out, Offsets: w.offsets(out), Info: g.info, CostTable: CostTableVersion,
-		Globals: w.mutable, Data: segments(g.m),
+		Globals: w.mutable, Data: lists.Map(g.m.Data, func(d wasm.Data) Segment { return Segment{Offset: uint32(d.Start.Value), Bytes: g.m.Bytes(d.Pos, d.End)} }),
 		Arithmetic: w.arithmetic, Canonicalized: w.canonicalized,
 	}, nil
-}
-
-// segments takes the data segments out of a module. They are active and in
-// bounds; the gate has seen to it.
-func segments(m *wasm.Module) []Segment {
-	return lists.Map(m.Data, func(d wasm.Data) Segment { return Segment{Offset: uint32(d.Start.Value), Bytes: m.Bytes(d.Pos, d.End)} })
 }
 
 // Shell returns a rewritten module with bodies that only trap. All else is the
@@ -136,7 +130,6 @@ func Shell(w *work.Budget, rewritten []byte) ([]byte, error) {
 }
 
 var (
-	wholeType = wasm.FuncType{}
 	wholeBody = wasm.Asm{noLocals, byte(wasm.OpEnd)}
 	trapBody  = wasm.Asm{noLocals, byte(wasm.OpUnreachable), byte(wasm.OpEnd)}
 )

@@ -44,6 +44,18 @@ func (w *meter) sections(maxPages uint32) error {
 	return nil
 }
 
+// addedImports are the functions that the rewriter imports, refill first.
+func (w *meter) addedImports() [][]byte {
+	add := func(name string, t wasm.FuncType) []byte {
+		return importOf(RefillModule, name, wasm.ExternFunc, wasm.AppendU32(nil, w.typeIndex(t)))
+	}
+	added := [][]byte{add(RefillName, wasm.FuncType{})}
+	if w.o.Profile {
+		added = append(added, add(EnterName, Signature("i:")), add(LeaveName, wasm.FuncType{}))
+	}
+	return added
+}
+
 // extend returns the body of a list section with items added. The existing
 // items keep their bytes.
 func (w *meter) extend(id wasm.SectionID, items ...[]byte) []byte {
@@ -86,7 +98,7 @@ func (w *meter) globals() [][]byte {
 // helperTypes are the type indices of the helpers, in the order of their indices. The helpers for
 // bulk memory need a type.
 func (w *meter) helperTypes() [][]byte {
-	whole := wasm.AppendU32(nil, w.typeIndex(wholeType))
+	whole := wasm.AppendU32(nil, w.typeIndex(wasm.FuncType{}))
 	if len(w.m.Memories) == 0 {
 		return append([][]byte{whole}, w.explainTypes()...)
 	}
