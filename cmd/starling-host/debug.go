@@ -43,12 +43,29 @@ func (a *app) debugCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		events, target, err := a.debugged(ctx, log, args[1], f.at)
-		switch {
-		case err != nil:
+		db := starling.Over(log, starling.Options{})
+		defer db.Close()
+		runID, err := db.Find(ctx, args[1])
+		if err != nil {
 			return err
-		case launch:
-			return a.printLaunch(cmd, args[0], events[0].RunID, f)
+		}
+		checked, err := db.Validate(ctx, runID)
+		if err == nil && checked.Err != nil {
+			err = &failure{code: exitInvalid, message: "run " + runID + " is not valid, so it is not executed: " + eventlog.Corruption(checked.Err)}
+		}
+		if err != nil {
+			return err
+		}
+		events, err := log.Read(ctx, runID)
+		if err != nil {
+			return unreadable(ctx, err)
+		}
+		target, err := debug.Find(events, f.at)
+		if err != nil {
+			return a.noCall(err)
+		}
+		if launch {
+			return a.printLaunch(cmd, args[0], runID, f)
 		}
 		return a.debug(ctx, log, events, target, symbols, f)
 	})
@@ -75,29 +92,6 @@ func (f *debugFlags) find(ctx context.Context) ([]byte, error) {
 	}
 	found, err := guest.Find(ctx, f.symbols)
 	return found.Wasm, err
-}
-
-// debugged returns the events of a run, if they are valid, and the call in it.
-func (a *app) debugged(ctx context.Context, log database, run, at string) ([]event.Event, debug.Target, error) {
-	db := starling.Over(log, starling.Options{})
-	defer db.Close()
-	runID, err := db.Find(ctx, run)
-	if err != nil {
-		return nil, debug.Target{}, err
-	}
-	checked, err := db.Validate(ctx, runID)
-	if err == nil && checked.Err != nil {
-		err = &failure{code: exitInvalid, message: "run " + runID + " is not valid, so it is not executed: " + eventlog.Corruption(checked.Err)}
-	}
-	if err != nil {
-		return nil, debug.Target{}, err
-	}
-	events, err := log.Read(ctx, runID)
-	if err != nil {
-		return nil, debug.Target{}, unreadable(ctx, err)
-	}
-	target, err := debug.Find(events, at)
-	return events, target, a.noCall(err)
 }
 
 // debug opens sessions on a call: for a prompt, or for clients of the protocol, one after the other.

@@ -30,7 +30,15 @@ func (s *selection) addTo(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Var(aged(&s.olderThan), "older-than", "only runs that began longer ago, such as 36h or 30d")
 	f.StringVar(&s.before, "before", "", "only runs that began before this `TIME` (RFC 3339)")
-	statusFlag(cmd, &s.Status, "only runs in this state")
+	status := choice(&s.Status, eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen)
+	set := status.set
+	status.set = func(text string) error {
+		if text == "in progress" || text == "in-progress" || text == "in_progress" { // as the Starling runtime calls it
+			text = eventlog.StatusOpen
+		}
+		return set(text)
+	}
+	choiceFlag(cmd, "status", "", "only runs in this state", status)
 	f.StringVar(&s.Namespace, "namespace", "", "only runs whose ids begin with `NAME` and a slash")
 	f.StringArrayVar(&s.runs, "run", nil, "only this `RUN`, which must exist; may be repeated")
 	f.IntVar(&s.Limit, "limit", 0, "at most `N` runs, the oldest first; 0 for any number")

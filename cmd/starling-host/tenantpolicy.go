@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/host/artifact"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lists"
@@ -168,7 +169,7 @@ func (a *app) trustCommand() *cobra.Command {
 		if b, err := hex.DecodeString(args[2]); err == nil && len(b) == len(digest) {
 			digest = canon.Hash(b)
 		} else {
-			module, err := a.source(ctx, args[2])
+			module, err := artifact.Finder{}.Find(ctx, args[2])
 			if err != nil {
 				return err
 			}

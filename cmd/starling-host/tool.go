@@ -44,7 +44,7 @@ func (a *app) examine(ctx context.Context, ref string, f artifact.Finder) (guest
 func (a *app) checkCommand() *cobra.Command {
 	var memory uint64
 	cmd := subcommand("check TOOL", "check whether the host accepts a module, and print its certificate", func(cmd *cobra.Command, args []string) error {
-		source, err := a.source(cmd.Context(), args[0])
+		source, err := artifact.Finder{}.Find(cmd.Context(), args[0])
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/host/artifact"
-	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/keyfile"
@@ -38,11 +37,6 @@ func finderOf(trust string) (f artifact.Finder, err error) {
 		f.Trust, err = artifact.LoadTrust(trust)
 	}
 	return f, err
-}
-
-// source finds a module for a command that does not run its tools.
-func (a *app) source(ctx context.Context, ref string) (guest.Source, error) {
-	return artifact.Finder{}.Find(ctx, ref)
 }
 
 // sharedDocument is the output of "tool push", "tool pull" and "tool sign" in JSON.

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/starling-host/starling"
-	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/config"
 	"github.com/starling-host/starling/internal/display"
@@ -76,20 +75,6 @@ func aged(value *time.Duration) *flagValue {
 		*value = d
 		return nil
 	}}
-}
-
-// statusFlag adds --status, which takes one of the states of a run. The Starling runtime
-// calls an open run "in progress".
-func statusFlag(cmd *cobra.Command, value *string, usage string) {
-	v := choice(value, eventlog.StatusCompleted, eventlog.StatusFailed, eventlog.StatusCancelled, eventlog.StatusOpen)
-	set := v.set
-	v.set = func(s string) error {
-		if s == "in progress" || s == "in-progress" || s == "in_progress" {
-			s = eventlog.StatusOpen
-		}
-		return set(s)
-	}
-	choiceFlag(cmd, "status", "", usage, v)
 }
 
 // outputFlag adds -o to a command.

@@ -244,10 +244,7 @@ func reasonOf(err error) string {
 }
 
 func (f Finder) lockFile() lockFile {
-	if f.Lock != "" {
-		return lockFile(f.Lock)
-	}
-	return LockName
+	return lockFile(cmp.Or(f.Lock, LockName))
 }
 
 // CacheFolder returns the folder of the cache, whether or not it exists.

@@ -300,7 +300,7 @@ const (
 // the call whose failure ended it was stopped or, if it went on, the last call that was. Each is a line
 // "at FUNCTION (FILE:LINE)", innermost first and with its instruction. There is nothing to add if the error
 // has the line already, nor if it takes too long to find out. A module in o.Other replaces those of the run.
-func Ended(ctx context.Context, log eventlog.EventLog, runID string, left uint64, o Options) []string {
+func Ended(ctx context.Context, log eventlog.EventLog, runID string, left uint64, o Options) (lines []string) {
 	events, err := log.Read(ctx, runID)
 	if err != nil {
 		return nil
@@ -326,12 +326,6 @@ func Ended(ctx context.Context, log eventlog.EventLog, runID string, left uint64
 	if at == "0" {
 		return nil
 	}
-	return endedAt(ctx, events, at, left > 0, o, said)
-}
-
-// endedAt returns the functions at the end of a call, or where it is now if it left its recording. said is
-// what the user has been told.
-func endedAt(ctx context.Context, events []event.Event, at string, left bool, o Options, said string) (lines []string) {
 	ctx, stop := context.WithTimeout(ctx, endedTimeout)
 	defer stop()
 	target, err := Find(events, at)
@@ -342,9 +336,9 @@ func endedAt(ctx context.Context, events []event.Event, at string, left bool, o 
 	if err != nil {
 		return nil
 	}
-	if left && s.Returned() {
+	if left > 0 && s.Returned() {
 		return nil
-	} else if _, end, _ := s.Position(); left {
+	} else if _, end, _ := s.Position(); left > 0 {
 		if _, err := s.Goto(ctx, end); err != nil {
 			return nil
 		}

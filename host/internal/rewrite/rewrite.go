@@ -103,7 +103,9 @@ func rewriteWith(budget *work.Budget, b []byte, l Limits, o Options, allowed loo
 	out := g.m.Encode()
 	return &Result{
 		Wasm: out, Offsets: w.offsets(out), Info: g.info, CostTable: CostTableVersion,
-		Globals: w.mutable, Data: lists.Map(g.m.Data, func(d wasm.Data) Segment { return Segment{Offset: uint32(d.Start.Value), Bytes: g.m.Bytes(d.Pos, d.End)} }),
+		Globals: w.mutable, Data: lists.Map(g.m.Data, func(d wasm.Data) Segment {
+			return Segment{Offset: uint32(d.Start.Value), Bytes: g.m.Bytes(d.Pos, d.End)}
+		}),
 		Arithmetic: w.arithmetic, Canonicalized: w.canonicalized,
 	}, nil
 }
