@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/oklog/ulid/v2"
@@ -234,21 +233,8 @@ func ToJSON(e Event) ([]byte, error) {
 		return nil, err
 	}
 	line := make([]byte, 0, 2*len(envelope)+len(payload)+256)
-	line = append(line, `{"envelope":"`...)
-	line = hex.AppendEncode(line, envelope)
-	line = append(line, `","hash":"`...)
-	line = append(line, Hash(envelope).String()...)
-	line = append(line, `","kind":"`...)
-	line = append(line, e.Kind.String()...)
-	line = append(line, `","payload":`...)
-	line = append(line, payload...)
-	line = append(line, `,"run_id":`...)
-	line = canon.AppendString(line, e.RunID)
-	line = append(line, `,"seq":`...)
-	line = strconv.AppendUint(line, e.Seq, 10)
-	line = append(line, `,"ts":`...)
-	line = strconv.AppendInt(line, e.Timestamp, 10)
-	return append(line, '}'), nil
+	return fmt.Appendf(line, `{"envelope":"%x","hash":"%v","kind":"%v","payload":%s,"run_id":%s,"seq":%d,"ts":%d}`,
+		envelope, Hash(envelope), e.Kind, payload, canon.AppendString(nil, e.RunID), e.Seq, e.Timestamp), nil
 }
 
 // FromJSON returns the event of a line that [ToJSON] has written. Any other line is an
