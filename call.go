@@ -100,31 +100,19 @@ func (t *Tool) record(ctx context.Context, runID string, input *canon.Doc) (*Run
 			return nil, err
 		}
 	}
-	rules := rulesOf(t.policy, t.secrets)
 	d := agent.Direct{Log: log, Input: input, AppVersion: db.o.AppVersion, Logger: db.o.Logger, Metrics: db.o.Metrics, Tracer: db.o.Tracer, Commit: db.o.Receipts.Committing()}
-	d.Tool = t.under(rules, log)
+	if d.Tool, err = t.ForRun(ctx, log, earlier); err != nil {
+		return nil, err
+	}
 	if t.files != nil {
 		d.Workspace = &t.files.given
 	}
-	all := []*policy.Run{rules}
 	for _, other := range t.others {
-		all = append(all, rulesOf(other.policy, other.secrets))
-		d.Others = append(d.Others, other.under(all[len(all)-1], log))
-	}
-	for _, one := range all {
-		if one != nil {
-			if err := one.Resume(earlier); err != nil {
-				return nil, err
-			}
-		}
-	}
-	for _, one := range append([]*Tool{t}, t.others...) {
-		if one.module == nil {
-			continue
-		}
-		if err := one.module.store(ctx, log); err != nil {
+		ready, err := other.ForRun(ctx, log, earlier)
+		if err != nil {
 			return nil, err
 		}
+		d.Others = append(d.Others, ready)
 	}
 	proceed := d.RunWithID
 	if input == nil {
@@ -145,21 +133,8 @@ func (t *Tool) record(ctx context.Context, runID string, input *canon.Doc) (*Run
 	// The run has ended, even if ctx was cancelled to end it.
 	return run, &CallError{
 		Run: run, Denied: lastDenied(context.WithoutCancel(ctx), log, runID),
-		Unnamed: rules != nil && !rules.NamesTool(t.Name()), err: failed,
+		Unnamed: t.policy != nil && !policy.NamesTool(t.policy, nil, t.Name()), err: failed,
 	}
-}
-
-// under returns the tool for one run, whose log it has files from, guarded by the rules, if any.
-func (t *Tool) under(rules *policy.Run, log eventlog.ModuleReader) tool.Tool {
-	switch {
-	case rules == nil && t.guest != nil:
-		return t.guest.In(log)
-	case rules == nil:
-		return t.Tool
-	case t.guest != nil:
-		return rules.Guard(t.guest.In(log).Under(rules))
-	}
-	return rules.Guard(t.Tool)
 }
 
 // rulesOf returns the rules of a policy for one run, or nil without a policy.

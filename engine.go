@@ -114,22 +114,20 @@ func NewSandbox(ctx context.Context, o EngineOptions) (engine *sandbox.Engine, e
 // configs lists the engine configurations that the options allow, the fastest first. The
 // folder of compiled code may be unusable, and some machines have no compiler.
 func (o EngineOptions) configs() (allowed []sandbox.Config) {
-	all := []sandbox.Config{{CacheDir: CodeCacheFolder(), Read: o.read}, {Read: o.read}, {Machine: true}, {Interpreter: true}}
-	for _, c := range all {
-		kind := Compiler
-		switch {
-		case c.Machine:
-			kind = Machine
-		case c.Interpreter:
-			kind = Interpreter
-		}
-		if o.Kind != kind && (o.Kind != "" || kind == Interpreter) {
+	for _, e := range []struct {
+		kind   EngineKind
+		config sandbox.Config
+	}{
+		{Compiler, sandbox.Config{CacheDir: CodeCacheFolder(), Read: o.read}}, {Compiler, sandbox.Config{Read: o.read}},
+		{Machine, sandbox.Config{Machine: true}}, {Interpreter, sandbox.Config{Interpreter: true}},
+	} {
+		if o.Kind != e.kind && (o.Kind != "" || e.kind == Interpreter) {
 			continue
 		}
 		if o.Adjust != nil {
-			o.Adjust(&c)
+			o.Adjust(&e.config)
 		}
-		allowed = append(allowed, c)
+		allowed = append(allowed, e.config)
 	}
 	return allowed
 }
@@ -160,20 +158,16 @@ type lazyEngine struct {
 	closed  bool
 }
 
-func (e *lazyEngine) start(ctx context.Context) (*Engine, error) {
+func (e *lazyEngine) start(ctx context.Context) (_ *Engine, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
 		return nil, eventlog.ErrLogClosed
 	}
 	if e.started == nil {
-		started, err := NewEngine(ctx, e.o)
-		if err != nil {
-			return nil, err
-		}
-		e.started = started
+		e.started, err = NewEngine(ctx, e.o)
 	}
-	return e.started, nil
+	return e.started, err
 }
 
 func (e *lazyEngine) close() {

@@ -91,19 +91,23 @@ func (t *Tool) Calling(others ...*Tool) *Tool {
 	return &calling
 }
 
-// ForRun implements [agent.PerRun]: in a run of an [agent.Agent] the tool has the rules of its
-// policy, and the log has its module.
+// ForRun implements [agent.PerRun]: in a run the tool has the rules of its policy and files from the log,
+// and the log has its module.
 func (t *Tool) ForRun(ctx context.Context, log eventlog.EventLog, earlier []event.Event) (tool.Tool, error) {
-	if modules, ok := log.(eventlog.ModuleStore); ok && t.module != nil {
+	modules, ok := log.(eventlog.ModuleStore)
+	if ok && t.module != nil {
 		if err := t.module.store(ctx, modules); err != nil {
 			return nil, err
 		}
 	}
-	rules := rulesOf(t.policy, t.secrets)
-	if rules == nil {
-		return t.Tool, nil
+	ready, rules := t.Tool, rulesOf(t.policy, t.secrets)
+	if t.guest != nil {
+		ready = t.guest.In(modules).Under(rules)
 	}
-	return t.under(rules, nil), rules.Resume(earlier)
+	if rules == nil {
+		return ready, nil
+	}
+	return rules.Guard(ready), rules.Resume(earlier)
 }
 
 // Execute fails for a tool with a policy: without [Tool.ForRun] the policy would not apply.

@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -16,6 +17,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
 	"github.com/starling-host/starling/runtime/tool"
@@ -340,37 +342,27 @@ func (r *Replayer) Symbols(ctx context.Context, id string) (*guest.Symbols, erro
 // ends it.
 func inOrder[T any](ctx context.Context, ids []string, work func(context.Context, string) (T, error), done func(T) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	type outcome struct {
 		value T
 		err   error
 	}
-	results := make([]chan outcome, len(ids))
-	for i := range results {
-		results[i] = make(chan outcome, 1)
-	}
-	next := make(chan int)
+	results := lists.Map(ids, func(string) chan outcome { return make(chan outcome, 1) })
+	var taken atomic.Int64
 	var workers sync.WaitGroup
 	defer workers.Wait()
 	defer cancel()
 	for range min(runtime.GOMAXPROCS(0), len(ids)) {
 		workers.Go(func() {
-			for i := range next {
+			for ctx.Err() == nil {
+				i := int(taken.Add(1)) - 1
+				if i >= len(ids) {
+					return
+				}
 				value, err := work(ctx, ids[i])
 				results[i] <- outcome{value, err}
 			}
 		})
 	}
-	workers.Go(func() {
-		defer close(next)
-		for i := range ids {
-			select {
-			case next <- i:
-			case <-ctx.Done():
-				return
-			}
-		}
-	})
 	for i := range ids {
 		select {
 		case r := <-results[i]:
