@@ -98,7 +98,8 @@ func (d *Dialect) holds(text string) bool { return d.Holds == nil || d.Holds(tex
 
 // Runs are the [pending.Runs] of a log, for any type of writer state.
 type Runs interface {
-	pending.Epochs
+	Append(ctx context.Context, runID string, epoch uint64, ev event.Event) error
+	Sync(ctx context.Context, runID string, epoch uint64) error
 	Settle(ctx context.Context, runID string) error
 	Events(ctx context.Context, runID string, after uint64, page tail.Page) iter.Seq2[event.Event, error]
 	Writable() error

@@ -146,7 +146,10 @@ func (l *Log) Miscounted(ctx context.Context, runID string) ([]string, error) {
 
 // Fenced implements [eventlog.Store].
 func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
-	return pending.Fenced(l.self, l.x.Runs, runID, epoch)
+	runs := l.x.Runs
+	return pending.Fenced(l.self, runID,
+		func(ctx context.Context, ev event.Event) error { return runs.Append(ctx, runID, epoch, ev) },
+		func(ctx context.Context) error { return runs.Sync(ctx, runID, epoch) })
 }
 
 // PutModule implements [eventlog.ModuleStore].

@@ -272,18 +272,7 @@ func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
 	if !l.closed {
 		l.epochs[runID] = max(l.epochs[runID], epoch)
 	}
-	return pending.Fenced(l, epochs{l}, runID, epoch)
-}
-
-// epochs implements [pending.Epochs].
-type epochs struct{ log *Log }
-
-// Append appends under an epoch.
-func (e epochs) Append(_ context.Context, runID string, epoch uint64, ev event.Event) error {
-	return e.log.append(runID, epoch, ev, (*eventlog.Cursor).Append)
-}
-
-// Sync has nothing to wait for in any epoch.
-func (e epochs) Sync(ctx context.Context, runID string, _ uint64) error {
-	return e.log.Sync(ctx, runID)
+	return pending.Fenced(l, runID, func(_ context.Context, ev event.Event) error {
+		return l.append(runID, epoch, ev, (*eventlog.Cursor).Append)
+	}, func(ctx context.Context) error { return l.Sync(ctx, runID) })
 }

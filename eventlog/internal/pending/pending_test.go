@@ -48,13 +48,6 @@ func (s *store) commit() (taken int) {
 	return len(batch)
 }
 
-// chore is a task.
-type chore struct{}
-
-func (chore) Size() int { return 0 }
-
-func (chore) Done(error) {}
-
 // fence gives a run away.
 func (s *store) fence(runID string) (epoch uint64) {
 	s.runs.Lock()
@@ -116,7 +109,7 @@ func TestAppendWithoutBarrierLingers(t *testing.T) {
 		"nobody waits": {after: longestDelay},
 		"a barrier":    {more: func(ctx context.Context, s *store) { go s.runs.Sync(ctx, "r", 0) }},
 		"a reader":     {more: func(ctx context.Context, s *store) { go s.runs.Settle(ctx, "r") }},
-		"a task":       {more: func(ctx context.Context, s *store) { s.runs.Put(ctx, Item[int]{Task: chore{}}) }},
+		"a task":       {more: func(ctx context.Context, s *store) { s.runs.Put(ctx, Item[int]{Task: &Task{}}) }},
 		"the end":      {more: func(_ context.Context, s *store) { s.runs.Close() }},
 		"many events":  {effects: manyEvents - 1, size: 1},
 		"long events":  {effects: 1, size: manyBytes},

@@ -40,23 +40,25 @@ type Item[W any] struct {
 	Event event.Event
 	After eventlog.RunSummary // of the run, with this event
 	Uses  []canon.Hash        // modules and roots of files that the event names
-	Task  Task                // nil for an event
+	Task  *Task               // nil for an event
 }
 
 func (it *Item[W]) size() int {
 	if it.Task != nil {
-		return it.Task.Size()
+		return it.Task.Bytes
 	}
 	return len(it.Event.Payload)
 }
 
-// Task is work of a backend's writer between events.
-type Task interface {
-	// Size is the memory that the task occupies, in bytes.
-	Size() int
+// Task is work of a backend's writer between events, in the transaction that writes them.
+type Task struct {
+	Bytes int // of memory that it keeps busy
+	// Do works inside the transaction. It may run several times, each time on the unchanged
+	// database. An error stops the log.
+	Do func() error
 	// Done is called with nil once the whole task is durable, otherwise with the error
 	// that stopped the log. The caller holds the lock of Runs.
-	Done(err error)
+	Done func(err error)
 }
 
 // queue holds the entries that wait for the writer. While one batch waits for the

@@ -498,19 +498,13 @@ func (s *Runs[W]) Sync(ctx context.Context, runID string, epoch uint64) error {
 // Settle waits until the events that this process has appended to the run can be read.
 // A stopped log still shows durable events.
 func (s *Runs[W]) Settle(ctx context.Context, runID string) error {
-	done, err := s.barrier(runID, now)
-	if errors.Is(err, eventlog.ErrLogClosed) {
+	switch err := s.Sync(ctx, runID, now); {
+	case errors.Is(err, eventlog.ErrLogClosed):
 		return err
-	}
-	if done == nil {
-		return nil
-	}
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
+	case err != nil && ctx.Err() != nil:
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // Events yields the events of a run with numbers above after, as [tail.Events] does,
@@ -563,24 +557,18 @@ func ModuleLost(runID string) error {
 	return fmt.Errorf("%w: run %q: %w: what the event names was removed before it", eventlog.ErrInvalidAppend, runID, eventlog.ErrModuleNotFound)
 }
 
-// Epochs is a log that is written in epochs, as [Runs] is.
-type Epochs interface {
-	Append(ctx context.Context, runID string, epoch uint64, ev event.Event) error
-	Sync(ctx context.Context, runID string, epoch uint64) error
-}
-
 // fenced is a log for the writer that received one run in one epoch.
 type fenced struct {
 	eventlog.EventLog
-	epochs Epochs
 	runID  string
-	epoch  uint64
+	append func(ctx context.Context, ev event.Event) error
+	sync   func(ctx context.Context) error
 }
 
-// Fenced returns the log for the writer that received the run in the epoch, see
-// [eventlog.Store].
-func Fenced(log eventlog.EventLog, epochs Epochs, runID string, epoch uint64) eventlog.EventLog {
-	return &fenced{log, epochs, runID, epoch}
+// Fenced returns the log for the writer that received the run in an epoch, see
+// [eventlog.Store]. The functions append to the run in the epoch, and wait for its events.
+func Fenced(log eventlog.EventLog, runID string, append func(ctx context.Context, ev event.Event) error, sync func(ctx context.Context) error) eventlog.EventLog {
+	return &fenced{log, runID, append, sync}
 }
 
 // Append implements [eventlog.EventLog]. It takes events of the writer's run alone.
@@ -588,7 +576,7 @@ func (w *fenced) Append(ctx context.Context, runID string, ev event.Event) error
 	if runID != w.runID {
 		return fmt.Errorf("%w: the writer was given run %q, not %q", eventlog.ErrInvalidAppend, w.runID, runID)
 	}
-	return w.epochs.Append(ctx, runID, w.epoch, ev)
+	return w.append(ctx, ev)
 }
 
 // Sync implements [eventlog.EventLog].
@@ -596,7 +584,7 @@ func (w *fenced) Sync(ctx context.Context, runID string) error {
 	if runID != w.runID {
 		return w.EventLog.Sync(ctx, runID)
 	}
-	return w.epochs.Sync(ctx, runID, w.epoch)
+	return w.sync(ctx)
 }
 
 // Unwrap returns the log of all runs.

@@ -150,7 +150,7 @@ func (l *Log) closeWriter() error {
 // run is a run that this process writes.
 type run = pending.Run[row]
 
-// item is one entry of the queue: an event, or a [task].
+// item is one entry of the queue: an event, or a task.
 type item = pending.Item[row]
 
 // row is the writer's state of a run.

@@ -40,7 +40,8 @@ func (l *Log) inTransaction(ctx context.Context, fn func(*tx) error) error {
 	}
 	t := &transaction{lent: make(chan *tx), back: make(chan error), callerGone: make(chan struct{}), done: make(chan error, 1)}
 	defer close(t.callerGone) // the writer never waits for it
-	if err := l.runs.Put(ctx, item{Task: &task{do: t.do, done: func(err error) { t.finish(l, err) }}}); err != nil {
+	task := pending.Task{Do: func() error { return t.do(&l.writer) }, Done: func(err error) { t.finish(l, err) }}
+	if err := l.runs.Put(ctx, item{Task: &task}); err != nil {
 		return err
 	}
 	for stop := ctx.Done(); ; {

@@ -247,7 +247,7 @@ func (w *writer) applyItem(it item, bad conflicts) error {
 		if err := w.storeRuns(); err != nil { // so that the file is consistent for it
 			return err
 		}
-		return it.Task.(*task).do(w)
+		return it.Task.Do()
 	}
 	r := it.Run
 	if bad[r] != nil {
@@ -390,34 +390,17 @@ func (w *writer) conflictReason(runID string, epoch uint64) error {
 	return pending.Continued(runID)
 }
 
-// task is work of the writer between events, in the transaction that writes them.
-type task struct {
-	bytes int // of memory that it keeps busy
-
-	// do works inside the transaction. It may run several times, each time on the
-	// unchanged file. An error stops the log.
-	do func(w *writer) error
-	// done receives the outcome, see [pending.Task].
-	done func(err error)
-}
-
-// Size implements [pending.Task].
-func (t *task) Size() int { return t.bytes }
-
-// Done implements [pending.Task].
-func (t *task) Done(err error) { t.done(err) }
-
 // perform hands a task to the writer and waits until it is durable, or until ctx ends;
 // then the task stays queued. So do must not write to what its caller reads: what it finds is
 // its result, of its last attempt.
 func perform[T any](ctx context.Context, l *Log, bytes int, do func(w *writer) (T, error)) (none T, err error) {
 	var found T // the writer's, until done has the error
 	done := make(chan error, 1)
-	attempt := func(w *writer) (err error) {
-		found, err = do(w)
+	task := pending.Task{Bytes: bytes, Done: func(err error) { done <- err }, Do: func() (err error) {
+		found, err = do(&l.writer)
 		return err
-	}
-	if err := l.runs.Put(ctx, item{Task: &task{bytes, attempt, func(err error) { done <- err }}}); err != nil {
+	}}
+	if err := l.runs.Put(ctx, item{Task: &task}); err != nil {
 		return none, err
 	}
 	select {
