@@ -130,7 +130,7 @@ type Backend struct {
 	// Behind returns the runs whose rows lack events and could not be brought up to date by a log
 	// opened for writing.
 	Behind func(ctx context.Context, use Use) ([]string, error)
-	// StoreModule stores a module that the log does not have; see Pack for its bytes.
+	// StoreModule stores a module in pieces, see Pack; nil without Pieces.
 	StoreModule func(ctx context.Context, digest canon.Hash, wasm []byte) error
 	// MayRemoveModules reports whether the role of the log may remove modules.
 	MayRemoveModules func(ctx context.Context) (bool, error)
@@ -236,9 +236,18 @@ type Execer interface {
 	Exec(sql string, args ...any) (changed int64, err error)
 }
 
-// Reindex writes the row of a run from its events if the run has more events than the row, and counts
-// the recorded bytes of the row again.
-func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID string) error {
+// Reindex writes the rows of runs from their events if a run has more events than its row, and counts
+// the recorded bytes of the rows again.
+func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runIDs ...string) error {
+	for _, id := range runIDs {
+		if err := x.reindex(ctx, db, page, id); err != nil {
+			return x.failed(fmt.Sprintf("bring the row of run %q up to date", id), err)
+		}
+	}
+	return nil
+}
+
+func (x *SQL) reindex(ctx context.Context, db Execer, page tail.Page, runID string) error {
 	row, last, err := x.Find(db, runID)
 	stored := row.Run()
 	if errors.Is(err, eventlog.ErrLogCorrupt) {
@@ -257,10 +266,7 @@ func (x *SQL) Reindex(ctx context.Context, db Execer, page tail.Page, runID stri
 	if err == nil {
 		_, err = db.Exec(x.Recount+" WHERE run_id = $1", runID)
 	}
-	if err != nil {
-		return x.failed(fmt.Sprintf("bring the row of run %q up to date", runID), err)
-	}
-	return nil
+	return err
 }
 
 // CatchUp migrates a database that has the log's layout: it adds to the index the events
@@ -284,7 +290,7 @@ func (x *Backend) CatchUp(ctx context.Context, report *eventlog.MigrationReport,
 
 // miscounted is Miscounted of [eventlog.Database]. Its statement sees a row and the events that the row
 // covers at one time, also of a run in progress. A run that lacks some of them is left to a check.
-func (x *Backend) miscounted(ctx context.Context, runID string) (ids []string, err error) {
+func (x *Backend) miscounted(ctx context.Context, runID string) ([]string, error) {
 	if !x.Counts() || !x.holds(runID) {
 		return nil, nil
 	}
@@ -293,10 +299,33 @@ func (x *Backend) miscounted(ctx context.Context, runID string) (ids []string, e
 		c.add("run_id = " + c.arg(runID))
 	}
 	c.add("bytes <> (SELECT CASE WHEN count(*) = run.last_seq THEN coalesce(sum(length(payload)), 0) ELSE run.bytes END" + x.ofRow() + " AND seq <= run.last_seq)")
+	return x.IDs(ctx, "SELECT run_id FROM run"+c.Where()+" ORDER BY run_id", c.Args...)
+}
+
+// IDs returns the ids of runs that a statement on committed data yields.
+func (x *Backend) IDs(ctx context.Context, sql string, args ...any) (ids []string, err error) {
 	err = x.Read(ctx, func(q eventlog.Querier) error {
-		ids, err = eventlog.QueryAll(q, "SELECT run_id FROM run"+c.Where()+" ORDER BY run_id", c.Args, func(r eventlog.Row) (id string, err error) { return id, r.Scan(&id) })
+		ids, err = IDs(q, sql, args...)
 		return err
 	})
+	return ids, err
+}
+
+// IDs returns the ids of runs that a statement yields.
+func IDs(q eventlog.Querier, sql string, args ...any) ([]string, error) {
+	return eventlog.QueryAll(q, sql, args, func(r eventlog.Row) (id string, err error) {
+		err = r.Scan(&id)
+		return id, err
+	})
+}
+
+// Lagging returns the runs that look finds behind their events, if it still does so after a log that
+// writes has brought up their rows. A stopped log still shows durable events.
+func (x *Backend) Lagging(ctx context.Context, look func() ([]string, error)) ([]string, error) {
+	ids, err := look()
+	if err == nil && len(ids) > 0 && x.BringUp(ctx, ids...) == nil {
+		ids, err = look()
+	}
 	return ids, err
 }
 
@@ -520,7 +549,7 @@ func (x *Backend) Remove(ctx context.Context, o eventlog.PruneOptions, remove fu
 }
 
 // behindOf returns the runs whose rows lack events: of these runs, or of all if there are no ids.
-func (x *Backend) behindOf(ctx context.Context, ids []string) (behind []string, err error) {
+func (x *Backend) behindOf(ctx context.Context, ids []string) ([]string, error) {
 	if len(ids) == 0 || !x.Indexed() {
 		return x.Behind(ctx, ForPruning)
 	}
@@ -528,14 +557,7 @@ func (x *Backend) behindOf(ctx context.Context, ids []string) (behind []string, 
 	sql := "WITH named (id) AS (" + fmt.Sprintf(x.Elements, "$1") + ") SELECT id FROM named LEFT JOIN run ON run.run_id = named.id" +
 		" WHERE coalesce(run.last_seq, 0) < coalesce((SELECT " + x.LastSeq + " FROM eventlog_events WHERE eventlog_events.run_id = named.id" +
 		strings.ReplaceAll(x.Partition, "$1", "named.id") + "), 0)"
-	look := func(q eventlog.Querier) error {
-		behind, err = eventlog.QueryAll(q, sql, []any{x.List(ids)}, func(r eventlog.Row) (id string, err error) { return id, r.Scan(&id) })
-		return err
-	}
-	if err = x.Read(ctx, look); err == nil && len(behind) > 0 && x.BringUp(ctx, behind...) == nil {
-		err = x.Read(ctx, look)
-	}
-	return behind, err
+	return x.Lagging(ctx, func() ([]string, error) { return x.IDs(ctx, sql, x.List(ids)) })
 }
 
 // ScanReport reads what [CountDoomed] returns.

@@ -34,24 +34,13 @@ const behindSQL = `SELECT e.run_id FROM (SELECT run_id, max(seq) AS seq FROM eve
 	LEFT JOIN run ON run.run_id = e.run_id COLLATE "C" WHERE coalesce(run.last_seq, 0) < e.seq`
 
 // unindexed returns the runs whose rows lack events.
-func (l *Log) unindexed(ctx context.Context) (ids []string, err error) {
-	err = l.read(ctx, func(q eventlog.Querier) error {
-		ids, err = eventlog.QueryAll(q, behindSQL, nil, func(r eventlog.Row) (id string, err error) { return id, r.Scan(&id) })
-		return err
-	})
-	return ids, err
-}
+func (l *Log) unindexed(ctx context.Context) ([]string, error) { return l.index.IDs(ctx, behindSQL) }
 
 // compare returns the runs of whose events the table run lacks some, and that a log which
 // writes could not bring up to date.
 func (l *Log) compare(ctx context.Context) ([]string, error) {
 	began := time.Now()
-	ids, err := l.unindexed(ctx)
-	if err == nil && len(ids) > 0 && l.runs.Writable() == nil {
-		if err = l.reindex(ctx, ids...); err == nil {
-			ids, err = l.unindexed(ctx)
-		}
-	}
+	ids, err := l.index.Lagging(ctx, func() ([]string, error) { return l.unindexed(ctx) })
 	if err == nil {
 		l.compared.mu.Lock()
 		l.compared.at, l.compared.behind = began, ids

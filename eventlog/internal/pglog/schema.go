@@ -228,25 +228,19 @@ func (l *Log) count(ctx context.Context, report *eventlog.MigrationReport) error
 	return orUnavailable(err)
 }
 
-// fillRuns computes the table run from the events, valid or not: validation is left to a check. It
-// holds one run in memory at a time.
+// fillRuns computes the table run from the events, valid or not: validation is left to a check.
 func fillRuns(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, "LOCK TABLE eventlog_events IN SHARE ROW EXCLUSIVE MODE"); err != nil {
 		return err
 	}
-	next := ""
-	for {
-		err := tx.QueryRow(ctx, "SELECT coalesce(min(run_id), '') FROM eventlog_events WHERE run_id > $1", next).Scan(&next)
-		if err != nil || next == "" {
-			return err
-		}
-		read := func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
-			return page(ctx, tx, runID, after, n)
-		}
-		if err := dialect.Reindex(ctx, querier{ctx, tx}, read, next); err != nil {
-			return err
-		}
+	ids, err := dblog.IDs(querier{ctx, tx}, "SELECT DISTINCT run_id FROM eventlog_events")
+	if err != nil {
+		return err
 	}
+	read := func(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+		return page(ctx, tx, runID, after, n)
+	}
+	return dialect.Reindex(ctx, querier{ctx, tx}, read, ids...)
 }
 
 // Roles are the names of database roles, by their rights. A role without a name is

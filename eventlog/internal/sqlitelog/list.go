@@ -53,22 +53,17 @@ func (l *Log) behind(ctx context.Context, _ dblog.Use) ([]string, error) {
 		from = position{}
 	}
 	l.compared.mu.Unlock()
-	var ids []string
 	var newest position
-	look := func(r *conn) (err error) {
-		ids = nil
-		if newest, err = r.newest(ctx); err != nil || newest == from && newest.pos != 0 {
+	ids, err := l.index.Lagging(ctx, func() (ids []string, err error) {
+		err = l.readers.with(ctx, func(r *conn) error {
+			if newest, err = r.newest(ctx); err != nil || newest == from && newest.pos != 0 {
+				return err
+			}
+			ids, err = r.behind(ctx, l.indexed(), from, newest)
 			return err
-		}
-		ids, err = r.behind(ctx, l.indexed(), from, newest)
-		return err
-	}
-	err := l.readers.with(ctx, look)
-	if err == nil && len(ids) > 0 && l.running.Load() {
-		if l.reindex(ctx, ids...) == nil { // a stopped log still shows durable events
-			err = l.readers.with(ctx, look)
-		}
-	}
+		})
+		return ids, err
+	})
 	if err == nil && len(ids) == 0 {
 		l.compared.mu.Lock()
 		l.compared.once, l.compared.upTo = true, newest
@@ -131,12 +126,7 @@ func (l *Log) reindex(ctx context.Context, ids ...string) error {
 	ids = slices.Clone(ids)
 	_, err := perform(ctx, l, 0, func(w *writer) (none struct{}, err error) {
 		ctx := context.Background()
-		for _, id := range ids {
-			if err := dialect.Reindex(ctx, querier{ctx, w.conn}, w.conn.page, id); err != nil {
-				return none, err
-			}
-		}
-		return none, nil
+		return none, dialect.Reindex(ctx, querier{ctx, w.conn}, w.conn.page, ids...)
 	})
 	return err
 }

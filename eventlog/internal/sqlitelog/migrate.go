@@ -125,10 +125,8 @@ func rebuild(ctx context.Context, c *conn) error {
 // fillRuns computes the table run from the events, valid or not: validation is left to a check.
 func fillRuns(ctx context.Context, c *conn) error {
 	ids, err := c.behind(ctx, true, position{}, position{})
-	for _, id := range ids {
-		if err == nil {
-			err = dialect.Reindex(ctx, querier{ctx, c}, c.page, id)
-		}
+	if err == nil {
+		err = dialect.Reindex(ctx, querier{ctx, c}, c.page, ids...)
 	}
 	return err
 }
