@@ -47,12 +47,8 @@ func (x *Backend) Uses(ctx context.Context, ev event.Event) (uses []canon.Hash, 
 	return append(uses, roots...), nil
 }
 
-// PutContents implements [eventlog.ModuleStore]. Before a content has a user, a removal of unused ones may
-// take it away; then everything is stored again.
+// PutContents implements [eventlog.ModuleStore].
 func (l *Log) PutContents(ctx context.Context, user string, contents []eventlog.Content) error {
-	if err := l.x.Runs.Writable(); err != nil || len(contents) == 0 {
-		return err
-	}
 	digests := make([]canon.Hash, len(contents))
 	for i, c := range contents {
 		if len(c.Bytes) > eventlog.MaxModuleBytes {
@@ -60,12 +56,21 @@ func (l *Log) PutContents(ctx context.Context, user string, contents []eventlog.
 		}
 		digests[i] = canon.Sum(c.Bytes)
 	}
+	return l.put(ctx, "store files", user, contents, digests)
+}
+
+// put stores contents, or a module, which is a content that lists none. Before a content has a user, a
+// removal of unused ones may take it away; then everything is stored again.
+func (l *Log) put(ctx context.Context, what, user string, contents []eventlog.Content, digests []canon.Hash) error {
+	if err := l.x.Runs.Writable(); err != nil || len(contents) == 0 {
+		return err
+	}
 	err := l.putContents(ctx, user, contents, digests)
 	for again := 0; again < 3 && (errors.Is(err, eventlog.ErrModuleNotFound) || errors.Is(err, eventlog.ErrConflict)); again++ {
 		err = l.putContents(ctx, user, contents, digests)
 	}
 	if err != nil {
-		err = l.x.failed("store files", err)
+		err = l.x.failed(what, err)
 	}
 	return err
 }

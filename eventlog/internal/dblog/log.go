@@ -154,25 +154,14 @@ func (l *Log) Fenced(runID string, epoch uint64) eventlog.EventLog {
 
 // PutModule implements [eventlog.ModuleStore].
 func (l *Log) PutModule(ctx context.Context, wasm []byte) (canon.Hash, error) {
-	x := l.x
 	if len(wasm) > eventlog.MaxModuleBytes {
-		return canon.Hash{}, fmt.Errorf("%s: module has %d bytes; at most %d are allowed", x.Name, len(wasm), eventlog.MaxModuleBytes)
-	}
-	if err := x.Runs.Writable(); err != nil {
-		return canon.Hash{}, err
+		return canon.Hash{}, fmt.Errorf("%s: module has %d bytes; at most %d are allowed", l.x.Name, len(wasm), eventlog.MaxModuleBytes)
 	}
 	digest := canon.Sum(wasm)
-	stored, err := l.HasModule(ctx, digest)
-	if err == nil && !stored { // most runs would otherwise write theirs again
-		if err = x.StoreModule(ctx, digest, wasm); err == nil {
-			x.found.Store(digest, nil)
-		}
-	} else if err == nil {
-		err = eventlog.Confirm(ctx, l.self)
+	if err := l.put(ctx, "store module "+digest.String(), "", []eventlog.Content{{Bytes: wasm}}, []canon.Hash{digest}); err != nil {
+		return canon.Hash{}, err
 	}
-	if err != nil {
-		return canon.Hash{}, x.failed("store module "+digest.String(), err)
-	}
+	l.x.found.Store(digest, nil)
 	return digest, nil
 }
 

@@ -52,7 +52,7 @@ func newLog(pool *pgxpool.Pool, o Options) *Log {
 	})
 	l.index = &dblog.Backend{
 		SQL: dialect, Runs: l.runs, Indexed: func() bool { return true }, Counts: l.counts, Read: l.read, Page: l.page, Behind: l.behind, BringUp: l.reindex, Log: l,
-		StoreModule: l.storeModule, MayRemoveModules: l.mayRemoveModules,
+		MayRemoveModules: l.mayRemoveModules,
 	}
 	l.common = dblog.NewLog(l.index, l)
 	l.notifier.init(l)
@@ -100,6 +100,14 @@ func (l *Log) Close() error {
 	l.compared.work.Wait()
 	l.pool.Close()
 	return l.runs.Failure()
+}
+
+// mayRemoveModules is [dblog.Backend].MayRemoveModules.
+func (l *Log) mayRemoveModules(ctx context.Context) (may bool, err error) {
+	if err := l.pool.QueryRow(ctx, "SELECT has_table_privilege('module', 'DELETE')").Scan(&may); err != nil {
+		return false, fmt.Errorf("pglog: look for the rights of the role: %w", orUnavailable(err))
+	}
+	return may, nil
 }
 
 // run is a run that this process writes, and item an event of a run that waits for

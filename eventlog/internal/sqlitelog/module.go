@@ -8,7 +8,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
-// storeModule is [dblog.Backend].StoreModule. A large module is written in pieces, so that
+// storeModule is [dblog.Backend].StoreModule. A module is written in pieces, so that
 // runs are written between them: they wait only for the transaction before theirs, and a
 // piece of 3 MB takes 15 ms. If its pieces are removed meanwhile, since no run uses them yet,
 // it begins again.
@@ -28,28 +28,20 @@ func (l *Log) storeModule(ctx context.Context, digest canon.Hash, wasm []byte) e
 	}
 }
 
-// storePiece stores piece n of a module, or all of a small module. The row that makes a
+// storePiece stores piece n of a module. The row that makes a
 // module of the pieces comes with the last one. If the process dies before, the pieces
 // belong to no module, and the next call that stores it continues after them. removed
 // reports that an earlier piece was removed meanwhile.
 func (w *writer) storePiece(digest canon.Hash, n int, part []byte, last bool, size int) (removed bool, err error) {
-	whole := part
-	if n > 0 || !last {
-		if _, _, err := w.conn.run("INSERT INTO module_piece (digest, n, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", digest[:], int64(n), part); err != nil {
-			return false, err
-		}
-		whole = []byte{}
+	_, _, err = w.conn.run("INSERT INTO module_piece (digest, n, bytes) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", digest[:], int64(n), part)
+	if err != nil || !last {
+		return false, err
 	}
-	if !last {
-		return false, nil
+	there, err := w.conn.integer(context.Background(), "SELECT count(*) FROM module_piece WHERE digest = ?", digest[:])
+	if err != nil || there <= int64(n) {
+		return true, err
 	}
-	if n > 0 {
-		there, err := w.conn.integer(context.Background(), "SELECT count(*) FROM module_piece WHERE digest = ?", digest[:])
-		if err != nil || there <= int64(n) {
-			return true, err
-		}
-	}
-	_, _, err = w.conn.run("INSERT INTO module (digest, size, wasm) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", digest[:], int64(size), whole)
+	_, _, err = w.conn.run("INSERT INTO module (digest, size, wasm) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", digest[:], int64(size), []byte{})
 	return false, err
 }
 
