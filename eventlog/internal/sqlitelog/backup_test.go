@@ -261,8 +261,8 @@ func fileSize(t testing.TB, l *Log) int64 {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	for busy := any(nil); busy != int64(0); { // while the checkpointer is at work
-		if busy, err = v.value(t.Context(), "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
+	for w := (wal{kept: true}); w.kept; { // while the checkpointer is at work
+		if w, err = walOf(v, "PRAGMA wal_checkpoint(TRUNCATE)"); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -2,7 +2,6 @@ package sqlitelog
 
 import (
 	"context"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -89,16 +88,7 @@ const (
 )
 
 func walOf(c *conn, sql string) (w wal, err error) {
-	err = c.query(context.Background(), sql, nil, func(row []driver.Value) error {
-		busy, okBusy := row[0].(int64)
-		frames, okFrames := row[1].(int64)
-		moved, okMoved := row[2].(int64)
-		if !okBusy || !okFrames || !okMoved {
-			return fmt.Errorf("sqlitelog: a checkpoint returns %v", row)
-		}
-		w = wal{frames, moved, busy != 0}
-		return nil
-	})
+	_, err = eventlog.QueryOne(querier{context.Background(), c}, sql, nil, &w.kept, &w.frames, &w.moved)
 	return w, err
 }
 

@@ -122,23 +122,15 @@ func (c *conn) query(ctx context.Context, query string, args []any, row func([]d
 	return each(ctx, rows, row)
 }
 
-// value returns the one value that query yields.
-func (c *conn) value(ctx context.Context, query string, args ...any) (v driver.Value, err error) {
-	err = c.query(ctx, query, args, func(row []driver.Value) error {
-		v = row[0]
-		return nil
-	})
+// value returns the one value that a query yields.
+func value[T any](ctx context.Context, c *conn, query string, args ...any) (v T, err error) {
+	_, err = eventlog.QueryOne(querier{ctx, c}, query, args, &v)
 	return v, err
 }
 
-// integer returns the one integer that query yields.
+// integer is [value] of an integer.
 func (c *conn) integer(ctx context.Context, query string, args ...any) (int64, error) {
-	v, err := c.value(ctx, query, args...)
-	n, ok := v.(int64)
-	if err == nil && !ok {
-		err = fmt.Errorf("sqlitelog: %s: %v is not an integer", query, v)
-	}
-	return n, err
+	return value[int64](ctx, c, query, args...)
 }
 
 // maxStatements bounds the statements that a connection keeps prepared. There are few

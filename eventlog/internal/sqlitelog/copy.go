@@ -183,7 +183,7 @@ func verify(ctx context.Context, path string) (report BackupReport, err error) {
 	}
 	report.Bytes = info.Size()
 	err = l.readers.with(ctx, func(r *conn) error {
-		found, err := r.value(ctx, "PRAGMA quick_check(1)")
+		found, err := value[string](ctx, r, "PRAGMA quick_check(1)")
 		if err == nil && found != "ok" {
 			err = fmt.Errorf("%w: %v", eventlog.ErrLogCorrupt, found)
 		}
@@ -288,6 +288,9 @@ func truncateRow(ctx context.Context, c *conn, runID string) error {
 // in progress wait for milliseconds.
 const compactPages = 256
 
+// incremental is the auto_vacuum of a file that can give pages back.
+const incremental = 2
+
 // ErrNotCompactable means that a file was created without the ability to give
 // pages back. A copy made by [Backup] is compact.
 var ErrNotCompactable = errors.New("sqlitelog: the file cannot become smaller in place; a backup of it is as small as can be")
@@ -306,25 +309,19 @@ func Compact(ctx context.Context, l *Log) (freed int64, err error) {
 			refused     error
 		}
 		did, err := perform(ctx, l, 0, func(w *writer) (did step, err error) {
-			before, err := w.conn.integer(context.Background(), "PRAGMA freelist_count")
-			if err != nil || before == 0 {
+			ctx := context.Background()
+			var before, mode, size int64
+			const pages = "SELECT freelist_count, auto_vacuum, page_size FROM pragma_freelist_count, pragma_auto_vacuum, pragma_page_size"
+			if _, err := eventlog.QueryOne(querier{ctx, w.conn}, pages, nil, &before, &mode, &size); err != nil || before == 0 {
 				return did, err
 			}
-			const incremental = 2
-			mode, err := w.conn.integer(context.Background(), "PRAGMA auto_vacuum")
-			if err == nil && mode != incremental {
-				did.refused = ErrNotCompactable
+			if mode != incremental {
+				return step{refused: ErrNotCompactable}, nil
 			}
-			if err != nil || did.refused != nil {
+			if err := w.conn.exec(ctx, fmt.Sprintf("PRAGMA incremental_vacuum(%d)", compactPages)); err != nil {
 				return did, err
 			}
-			if err := w.conn.exec(context.Background(), fmt.Sprintf("PRAGMA incremental_vacuum(%d)", compactPages)); err != nil {
-				return did, err
-			}
-			if did.left, err = w.conn.integer(context.Background(), "PRAGMA freelist_count"); err != nil {
-				return did, err
-			}
-			size, err := w.conn.integer(context.Background(), "PRAGMA page_size")
+			did.left, err = w.conn.integer(ctx, "PRAGMA freelist_count")
 			did.given = (before - did.left) * size
 			return did, err
 		})

@@ -1,6 +1,7 @@
 package sqlitelog
 
 import (
+	"database/sql/driver"
 	"errors"
 	"fmt"
 	"os"
@@ -77,7 +78,12 @@ func TestPragmas(t *testing.T) {
 	}
 	defer r.Close()
 	check := func(c *conn, pragma string, want any) {
-		if got, err := c.value(t.Context(), "PRAGMA "+pragma); err != nil || got != want {
+		var got any
+		err := c.query(t.Context(), "PRAGMA "+pragma, nil, func(row []driver.Value) error {
+			got = row[0]
+			return nil
+		})
+		if err != nil || got != want {
 			t.Errorf("%s is %v, want %v (%v)", pragma, got, want, err)
 		}
 	}
