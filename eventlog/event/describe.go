@@ -22,47 +22,38 @@ import (
 // event and may be hostile and long: the caller escapes and cuts it. An error means
 // that the payload does not fit its kind.
 func Describe(ev Event) (string, error) {
-	switch ev.Kind {
-	case KindRunStarted:
-		return facts(ev, summarizeStart)
-	case KindUserMessageAppended:
-		return facts(ev, func(p UserMessageAppended) string { return p.Content })
-	case KindTurnStarted:
-		return facts(ev, func(p TurnStarted) string { return fmt.Sprintf("turn %s", p.TurnID) })
-	case KindReasoningEmitted:
-		return facts(ev, func(p ReasoningEmitted) string { return p.Content })
-	case KindAssistantMessageCompleted:
-		return facts(ev, summarizeAnswer)
-	case KindToolCallScheduled:
-		return facts(ev, func(p ToolCallScheduled) string {
-			text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))
-			if p.Attempt > 1 {
-				text = fmt.Sprintf("attempt %d: %s", p.Attempt, text)
-			}
-			return text
-		})
-	case KindToolCallCompleted:
-		return facts(ev, func(p ToolCallCompleted) string { return summarizeMeter(p.Meter) + rendered(p.Result) })
-	case KindToolCallFailed:
-		return facts(ev, func(p ToolCallFailed) string {
-			return fmt.Sprintf("%s%s: %s", summarizeMeter(p.Meter), p.ErrorType, p.Error)
-		})
-	case KindSideEffectRecorded:
-		return facts(ev, summarizeEffect)
-	case KindBudgetExceeded:
-		return facts(ev, func(p BudgetExceeded) string {
-			return p.Describe() + ", " + strings.ReplaceAll(p.Where, "_", " ")
-		})
-	case KindRunCompleted:
-		return facts(ev, func(p RunCompleted) string { return p.FinalText })
-	case KindRunFailed:
-		return facts(ev, func(p RunFailed) string { return p.ErrorType + ": " + p.Error })
-	case KindRunCancelled:
-		return facts(ev, func(p RunCancelled) string { return p.Reason })
-	case KindRunResumed:
-		return facts(ev, func(p RunResumed) string { return fmt.Sprintf("after event %d", p.AtSeq) })
+	if describe, ok := descriptions[ev.Kind]; ok {
+		return describe(ev)
 	}
 	return rendered(ev.Payload), canon.Valid(ev.Payload)
+}
+
+// descriptions describe the events of a kind.
+var descriptions = map[Kind]func(Event) (string, error){
+	KindRunStarted:                facts(summarizeStart),
+	KindUserMessageAppended:       facts(func(p UserMessageAppended) string { return p.Content }),
+	KindTurnStarted:               facts(func(p TurnStarted) string { return "turn " + p.TurnID }),
+	KindReasoningEmitted:          facts(func(p ReasoningEmitted) string { return p.Content }),
+	KindAssistantMessageCompleted: facts(summarizeAnswer),
+	KindToolCallScheduled: facts(func(p ToolCallScheduled) string {
+		text := fmt.Sprintf("%s %s", p.ToolName, rendered(p.Args))
+		if p.Attempt > 1 {
+			text = fmt.Sprintf("attempt %d: %s", p.Attempt, text)
+		}
+		return text
+	}),
+	KindToolCallCompleted: facts(func(p ToolCallCompleted) string { return summarizeMeter(p.Meter) + rendered(p.Result) }),
+	KindToolCallFailed: facts(func(p ToolCallFailed) string {
+		return fmt.Sprintf("%s%s: %s", summarizeMeter(p.Meter), p.ErrorType, p.Error)
+	}),
+	KindSideEffectRecorded: facts(summarizeEffect),
+	KindBudgetExceeded: facts(func(p BudgetExceeded) string {
+		return p.Describe() + ", " + strings.ReplaceAll(p.Where, "_", " ")
+	}),
+	KindRunCompleted: facts(func(p RunCompleted) string { return p.FinalText }),
+	KindRunFailed:    facts(func(p RunFailed) string { return p.ErrorType + ": " + p.Error }),
+	KindRunCancelled: facts(func(p RunCancelled) string { return p.Reason }),
+	KindRunResumed:   facts(func(p RunResumed) string { return fmt.Sprintf("after event %d", p.AtSeq) }),
 }
 
 // Line is [Describe] as printable text, cut to the given number of characters.
@@ -74,15 +65,18 @@ func Line(ev Event, most int) string {
 	return display.Shorten(display.Printable(text[:min(len(text), 4*most)]), most)
 }
 
-func facts[P Payload](ev Event, describe func(P) string) (string, error) {
-	p, err := Decode[P](ev)
-	switch {
-	case errors.Is(err, ErrEncrypted):
-		return "the payload is encrypted; the data key decrypts it", nil
-	case err != nil:
-		return "", err
+// facts returns a function that describes the payload of an event.
+func facts[P Payload](describe func(P) string) func(Event) (string, error) {
+	return func(ev Event) (string, error) {
+		p, err := Decode[P](ev)
+		switch {
+		case errors.Is(err, ErrEncrypted):
+			return "the payload is encrypted; the data key decrypts it", nil
+		case err != nil:
+			return "", err
+		}
+		return describe(p), nil
 	}
-	return describe(p), nil
 }
 
 // rendered returns a CBOR value as JSON for reading.
