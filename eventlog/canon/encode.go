@@ -94,17 +94,8 @@ func appendHead(dst []byte, major byte, arg uint64) []byte {
 
 // headSize returns how many bytes appendHead appends for arg.
 func headSize(arg uint64) int {
-	switch {
-	case arg < 24:
-		return 1
-	case arg <= math.MaxUint8:
-		return 2
-	case arg <= math.MaxUint16:
-		return 3
-	case arg <= math.MaxUint32:
-		return 5
-	}
-	return 9
+	var head [9]byte
+	return len(appendHead(head[:0], 0, arg))
 }
 
 // appendFloat appends f in the shortest of the three widths that holds it
@@ -157,43 +148,37 @@ const (
 	MaxNesting = MaxDepth + 8
 )
 
-var (
-	encMode = newEncMode()
-	decMode = newDecMode()
-)
-
-// newEncMode is RFC 8949 section 4.2.1 with the choices of the Starling
+// encMode is RFC 8949 section 4.2.1 with the choices of the Starling
 // format: NaN is f97e00, infinities are half floats, nil slices and maps are
 // null. Times are RFC 3339 text with nanoseconds, because the integer seconds
 // that are the codec's default would lose the rest without a word.
-func newEncMode() cbor.EncMode {
+var encMode = func() cbor.EncMode {
 	o := cbor.CoreDetEncOptions()
 	o.Time = cbor.TimeRFC3339NanoUTC
-	m, err := o.EncMode()
-	if err != nil {
-		panic(err) // the options above are constants
-	}
-	return m
-}
+	return constant(o.EncMode())
+}()
 
-func newDecMode() cbor.DecMode {
-	const unlimited = 1<<31 - 1 // counts are bounded by the bytes at hand
-	m, err := cbor.DecOptions{
-		DupMapKey:         cbor.DupMapKeyEnforcedAPF,
-		IndefLength:       cbor.IndefLengthForbidden,
-		UTF8:              cbor.UTF8RejectInvalid,
-		IntDec:            cbor.IntDecConvertSignedOrBigInt,
-		BigIntDec:         cbor.BigIntDecodePointer,
-		DefaultMapType:    reflect.TypeFor[map[string]any](),
-		FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
-		MaxNestedLevels:   MaxNesting,
-		MaxArrayElements:  unlimited,
-		MaxMapPairs:       unlimited,
-	}.DecMode()
+const unlimited = 1<<31 - 1 // counts are bounded by the bytes at hand
+
+var decMode = constant(cbor.DecOptions{
+	DupMapKey:         cbor.DupMapKeyEnforcedAPF,
+	IndefLength:       cbor.IndefLengthForbidden,
+	UTF8:              cbor.UTF8RejectInvalid,
+	IntDec:            cbor.IntDecConvertSignedOrBigInt,
+	BigIntDec:         cbor.BigIntDecodePointer,
+	DefaultMapType:    reflect.TypeFor[map[string]any](),
+	FieldNameMatching: cbor.FieldNameMatchingCaseSensitive,
+	MaxNestedLevels:   MaxNesting,
+	MaxArrayElements:  unlimited,
+	MaxMapPairs:       unlimited,
+}.DecMode())
+
+// constant returns the mode of options that are constants, and therefore right.
+func constant[T any](mode T, err error) T {
 	if err != nil {
 		panic(err)
 	}
-	return m
+	return mode
 }
 
 // Marshal returns the canonical encoding of v. Struct fields are named by

@@ -774,5 +774,3 @@ func (p *parser) keyHint() string {
 	}
 	return "keys are strings in double quotes"
 }
-
-// clip shortens outside text before it goes into a message.
