@@ -185,6 +185,18 @@ func parseVKey(text string, alg byte) (verifier, error) {
 	return v, nil
 }
 
+// parseVKeys reads the public keys of logs.
+func parseVKeys(texts []string) ([]verifier, error) {
+	keys := make([]verifier, len(texts))
+	for i, text := range texts {
+		var err error
+		if keys[i], err = parseVKey(text, algLog); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
 func vkey(name string, alg byte, public ed25519.PublicKey) string {
 	return fmt.Sprintf("%s+%08x+%s", name, keyHash(name, alg, public), base64.StdEncoding.EncodeToString(append([]byte{alg}, public...)))
 }

@@ -33,15 +33,11 @@ type group struct {
 
 // Trust returns the policy that requires the signature of one of these keys of logs.
 func Trust(vkeys ...string) (*Policy, error) {
-	p := &Policy{}
-	for _, text := range vkeys {
-		v, err := parseVKey(text, algLog)
-		if err != nil {
-			return nil, err
-		}
-		p.logs = append(p.logs, v)
+	keys, err := parseVKeys(vkeys)
+	if err != nil {
+		return nil, err
 	}
-	return p, nil
+	return &Policy{logs: keys}, nil
 }
 
 // ParsePolicy reads a policy (spec/seal.md, section 7). An error names the line.

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"golang.org/x/mod/sumdb/note"
@@ -47,15 +48,11 @@ func OpenTool(signed []byte, vkeys ...string) (s ToolStatement, by, others []str
 	if len(signed) > MaxCheckpointBytes {
 		return s, nil, nil, fmt.Errorf("seal: a signature of %d bytes; at most %d are read", len(signed), MaxCheckpointBytes)
 	}
-	var known []note.Verifier
-	for _, text := range vkeys {
-		v, err := parseVKey(text, algLog)
-		if err != nil {
-			return s, nil, nil, err
-		}
-		known = append(known, v)
+	keys, err := parseVKeys(vkeys)
+	if err != nil {
+		return s, nil, nil, err
 	}
-	n, err := note.Open(signed, note.VerifierList(known...))
+	n, err := note.Open(signed, note.VerifierList(lists.Map(keys, func(v verifier) note.Verifier { return v })...))
 	if unverified := (*note.UnverifiedNoteError)(nil); errors.As(err, &unverified) {
 		n, err = unverified.Note, nil
 	}
@@ -63,12 +60,8 @@ func OpenTool(signed []byte, vkeys ...string) (s ToolStatement, by, others []str
 		return s, nil, nil, fmt.Errorf("seal: this is not the signature of a tool: %s", plain(err))
 	}
 	for _, sig := range n.Sigs {
-		for i, v := range known {
-			if v.Name() == sig.Name && v.KeyHash() == sig.Hash {
-				by = append(by, vkeys[i])
-				break
-			}
-		}
+		i := slices.IndexFunc(keys, func(v verifier) bool { return v.name == sig.Name && v.KeyHash() == sig.Hash })
+		by = append(by, vkeys[i])
 	}
 	others = lists.Map(n.UnverifiedSigs, func(sig note.Signature) string { return fmt.Sprintf("%s+%08x", sig.Name, sig.Hash) })
 	s, err = parseTool(n.Text)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
@@ -409,11 +410,4 @@ func (v *verification) ReadHashes(places []int64) ([]Hash, error) {
 }
 
 // plain returns an error without the name of this package.
-func plain(err error) string {
-	const own = "seal: "
-	text := err.Error()
-	if len(text) > len(own) && text[:len(own)] == own {
-		return text[len(own):]
-	}
-	return text
-}
+func plain(err error) string { return strings.TrimPrefix(err.Error(), "seal: ") }
