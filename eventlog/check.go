@@ -187,8 +187,7 @@ func (c *Checker) place(e event.Event) error {
 		return c.corruptLast("D4", "the terminal event is not the last: event %d follows", e.Seq)
 	case e.Seq != at.LastSeq+1:
 		want := at.LastSeq + 1 // this is the number to report, and not the one that was found
-		return &CorruptError{RunID: e.RunID, Seq: want, Invariant: "D1",
-			Reason: fmt.Sprintf("event %d is missing; event %d (%v) comes in its place", want, e.Seq, e.Kind)}
+		return corrupt(event.Event{RunID: e.RunID, Seq: want}, "D1", "event %d is missing; event %d (%v) comes in its place", want, e.Seq, e.Kind)
 	}
 	return nil
 }
@@ -320,8 +319,7 @@ func firstMisfit(kept, got RunSummary) string {
 func (c *Checker) blame(lastIntact bool) error {
 	at := c.at.run
 	if lastIntact {
-		return &CorruptError{RunID: at.RunID, Seq: at.LastSeq - 1, Kind: c.before, Invariant: "D3",
-			Reason: fmt.Sprintf("the event was changed: its hash is not the one that event %d carries", at.LastSeq)}
+		return c.corruptBefore("the event was changed: its hash is not the one that event %d carries", at.LastSeq)
 	}
 	return c.corruptLast("D3", "PrevHash is not the hash of event %d, and the event's own hash is not the one that was recorded: this event was changed", at.LastSeq-1)
 }
@@ -339,13 +337,11 @@ func (c *Checker) Finish() (Report, error) {
 	at := c.at.run
 	switch {
 	case c.broken:
-		return Report{}, &CorruptError{RunID: at.RunID, Seq: at.LastSeq - 1, Kind: c.before, Invariant: "D3",
-			Reason: fmt.Sprintf("its hash is not the one that event %d carries: one of the two was changed, and nothing follows that tells which", at.LastSeq)}
+		return Report{}, c.corruptBefore("its hash is not the one that event %d carries: one of the two was changed, and nothing follows that tells which", at.LastSeq)
 	case at.LastSeq < c.promised():
-		return Report{}, &CorruptError{RunID: c.runID, Seq: at.LastSeq + 1, Invariant: "D1",
-			Reason: fmt.Sprintf("the run ends after event %d; the log keeps the head of event %d", at.LastSeq, c.indexed.LastSeq)}
+		return Report{}, corrupt(event.Event{RunID: c.runID, Seq: at.LastSeq + 1}, "D1", "the run ends after event %d; the log keeps the head of event %d", at.LastSeq, c.indexed.LastSeq)
 	case at.LastSeq == 0:
-		return Report{}, &CorruptError{RunID: c.runID, Invariant: "D1", Reason: "no events"}
+		return Report{}, corrupt(event.Event{RunID: c.runID}, "D1", "no events")
 	case at.TerminalKind == 0 && !c.opts.AllowOpen:
 		return Report{}, c.corruptLast("D4", "the last event is %v, not a terminal one", c.last)
 	}
@@ -355,8 +351,12 @@ func (c *Checker) Finish() (Report, error) {
 
 // corruptLast reports the last event that was added.
 func (c *Checker) corruptLast(invariant, format string, args ...any) error {
-	return &CorruptError{RunID: c.at.run.RunID, Seq: c.at.run.LastSeq, Kind: c.last,
-		Invariant: invariant, Reason: fmt.Sprintf(format, args...)}
+	return corrupt(event.Event{RunID: c.at.run.RunID, Seq: c.at.run.LastSeq, Kind: c.last}, invariant, format, args...)
+}
+
+// corruptBefore reports the event before the last one.
+func (c *Checker) corruptBefore(format string, args ...any) error {
+	return corrupt(event.Event{RunID: c.at.run.RunID, Seq: c.at.run.LastSeq - 1, Kind: c.before}, "D3", format, args...)
 }
 
 // corrupt reports e.

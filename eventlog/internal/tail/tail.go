@@ -330,9 +330,7 @@ func Merge(runs []eventlog.RunSummary, behind []string, look func(runID string) 
 	if len(behind) == 0 {
 		return runs, nil
 	}
-	behind = slices.Clone(behind)
-	slices.Sort(behind)
-	behind = slices.Compact(behind)
+	behind = slices.Compact(slices.Sorted(slices.Values(behind)))
 	runs = slices.DeleteFunc(runs, func(s eventlog.RunSummary) bool {
 		_, found := slices.BinarySearch(behind, s.RunID)
 		return found
