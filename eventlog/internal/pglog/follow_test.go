@@ -76,9 +76,7 @@ func storeSilently(t testing.TB, conn *pgx.Conn, at *eventlog.Cursor, e event.Ev
 		t.Fatal(err)
 	}
 	var c columns
-	c.addRun(e.RunID, e.Seq-1, 0)
-	c.setAfter(0, at.Run())
-	c.addEvent(0, e)
+	c.add(0, 0, e, at.Run())
 	if refused, err := c.insert(t.Context(), conn, nil); err != nil || len(refused) > 0 {
 		t.Fatal(refused, err)
 	}

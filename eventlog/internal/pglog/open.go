@@ -243,28 +243,27 @@ func checkSessions(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool.Config().MaxConns < 2 {
 		return nil
 	}
-	one, err := pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("pglog: open: %w", err)
-	}
-	defer one.Release()
-	other, err := pool.Acquire(ctx)
-	if err != nil {
-		return fmt.Errorf("pglog: open: %w", err)
-	}
-	defer other.Release()
-	if _, err := one.Exec(ctx, "SET starling.session = 'one'"); err != nil {
-		return fmt.Errorf("pglog: open: %w", err)
-	}
-	found, err := other.Conn().PgConn().Exec(ctx, "SELECT current_setting('starling.session', true)").ReadAll()
-	if err != nil {
-		return fmt.Errorf("pglog: open: %w", err)
-	}
-	_, err = one.Exec(ctx, "RESET starling.session")
-	if string(found[0].Rows[0][0]) == "one" {
+	shared := false
+	err := pool.AcquireFunc(ctx, func(one *pgxpool.Conn) error {
+		return pool.AcquireFunc(ctx, func(other *pgxpool.Conn) error {
+			if _, err := one.Exec(ctx, "SET starling.session = 'one'"); err != nil {
+				return err
+			}
+			found, err := other.Conn().PgConn().Exec(ctx, "SELECT current_setting('starling.session', true)").ReadAll()
+			if err == nil {
+				shared = string(found[0].Rows[0][0]) == "one"
+				_, err = one.Exec(ctx, "RESET starling.session")
+			}
+			return err
+		})
+	})
+	switch {
+	case shared:
 		return errNoSessions
+	case err != nil:
+		return fmt.Errorf("pglog: open: %w", err)
 	}
-	return err
+	return nil
 }
 
 // sessionError finds the same out from a prepared statement that another session has made,

@@ -268,16 +268,10 @@ type Tx struct {
 	log     *Log
 	mark    *mark
 	changes pending.Changes
-	columns columns           // the events that Append has accepted
-	rows    map[string]*txRun // of the runs in columns
+	columns columns        // the events that Append has accepted
+	rows    map[string]int // the places of runs in columns
 	doubt   *doubt
 	wanted  []string // the runs that it has tried to fence
-}
-
-// txRun is a run that a transaction continues.
-type txRun struct {
-	at     int // in columns
-	cursor eventlog.Cursor
 }
 
 // run runs fn, and writes the events that it has appended. A failed statement fails the
@@ -315,19 +309,25 @@ func (t *Tx) Append(runID string, ev event.Event) error {
 	if err := storable(runID); err != nil {
 		return err
 	}
-	r := t.rows[runID]
-	if r == nil {
-		at, err := t.position(runID, ev)
-		if err != nil {
+	at, moved := t.changes.Moved[runID]
+	if !moved {
+		var err error
+		if at.Cursor, err = t.position(runID, ev); err != nil {
 			return t.Fail("append", err)
 		}
-		r = &txRun{at: -1, cursor: at}
 	}
-	if err := r.cursor.Append(runID, ev); err != nil {
-		t.doubt = &doubt{runID, r.cursor.Run().LastSeq}
+	if err := at.Append(runID, ev); err != nil {
+		t.doubt = &doubt{runID, at.Run().LastSeq}
 		return err
 	}
-	t.take(runID, r, ev)
+	if t.rows == nil {
+		t.rows = make(map[string]int)
+	}
+	if !moved {
+		t.rows[runID] = len(t.rows)
+	}
+	t.columns.add(t.rows[runID], t.changes.Epochs[runID], ev, at.Run())
+	t.changes.Move(runID, at)
 	return nil
 }
 
@@ -362,21 +362,6 @@ func (t *Tx) wasBehind(ctx context.Context) bool {
 	}
 	at, _, err := t.log.index.Look(ctx, t.doubt.runID)
 	return err == nil && at.Run().LastSeq > t.doubt.seq
-}
-
-// take keeps an event for the end of the transaction.
-func (t *Tx) take(runID string, r *txRun, ev event.Event) {
-	if r.at < 0 {
-		if t.rows == nil {
-			t.rows = make(map[string]*txRun)
-		}
-		r.at = len(t.rows)
-		t.rows[runID] = r
-		t.columns.addRun(runID, ev.Seq-1, t.changes.Epochs[runID])
-	}
-	t.columns.setAfter(r.at, r.cursor.Run())
-	t.columns.addEvent(r.at, ev)
-	t.changes.Move(runID, pending.Position{Cursor: r.cursor})
 }
 
 // touched are the runs that the transaction has changed, or wanted to.
@@ -415,8 +400,8 @@ func (t *Tx) FenceAll(runIDs []string) (epochs map[string]uint64, err error) {
 		}
 		epochs[s.RunID] = at.Epoch
 		t.changes.Fence(s.RunID, at.Epoch)
-		if r := t.rows[s.RunID]; r != nil {
-			t.columns.rows[r.at].epoch, at.Cursor = at.Epoch, r.cursor
+		if i, moved := t.rows[s.RunID]; moved {
+			t.columns.rows[i].epoch, at.Cursor = at.Epoch, t.changes.Moved[s.RunID].Cursor
 		}
 		t.changes.Give(s.RunID, at)
 		return nil

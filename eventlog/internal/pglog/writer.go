@@ -338,13 +338,11 @@ func (b *batch) fill(items []item) {
 			i = len(b.runs)
 			b.at[it.Run] = i
 			b.runs = append(b.runs, it.Run)
-			b.columns.addRun(it.Run.ID, it.Event.Seq-1, it.Run.Epoch)
 		}
-		b.columns.setAfter(i, it.After)
+		b.columns.add(i, it.Run.Epoch, it.Event, it.After)
 		for _, digest := range it.Uses {
 			b.columns.uses = append(b.columns.uses, rowUse{it.Run.ID, digest})
 		}
-		b.columns.addEvent(i, it.Event)
 	}
 }
 
@@ -518,16 +516,13 @@ func (c *columns) reset() {
 	c.rows, c.events, c.uses = c.rows[:0], c.events[:0], c.uses[:0]
 }
 
-// addRun adds the row of a run that must be at event before.
-func (c *columns) addRun(id string, before, epoch uint64) {
-	c.rows = append(c.rows, row{id: id, before: before, epoch: epoch})
-}
-
-// setAfter sets the summary of the run in row i.
-func (c *columns) setAfter(i int, s eventlog.RunSummary) { c.rows[i].after = s }
-
-// addEvent adds an event of the run in row i.
-func (c *columns) addEvent(i int, e event.Event) {
+// add adds an event of the run in row i, or of one more run, which must be at the event before it, under
+// the epoch. After it the run has the summary.
+func (c *columns) add(i int, epoch uint64, e event.Event, after eventlog.RunSummary) {
+	if i == len(c.rows) {
+		c.rows = append(c.rows, row{id: e.RunID, before: e.Seq - 1, epoch: epoch})
+	}
+	c.rows[i].after = after
 	c.rows[i].bytes += int64(len(e.Payload))
 	c.events = append(c.events, rowEvent{i, e})
 }
