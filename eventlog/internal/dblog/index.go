@@ -303,12 +303,17 @@ func (x *Backend) miscounted(ctx context.Context, runID string) ([]string, error
 }
 
 // IDs returns the ids of runs that a statement on committed data yields.
-func (x *Backend) IDs(ctx context.Context, sql string, args ...any) (ids []string, err error) {
-	err = x.Read(ctx, func(q eventlog.Querier) error {
-		ids, err = IDs(q, sql, args...)
+func (x *Backend) IDs(ctx context.Context, sql string, args ...any) ([]string, error) {
+	return Get(ctx, x.Read, func(q eventlog.Querier) ([]string, error) { return IDs(q, sql, args...) })
+}
+
+// Get returns what get finds in a source that read lends to it.
+func Get[S, T any](ctx context.Context, read func(context.Context, func(S) error) error, get func(S) (T, error)) (found T, err error) {
+	err = read(ctx, func(source S) (err error) {
+		found, err = get(source)
 		return err
 	})
-	return ids, err
+	return found, err
 }
 
 // IDs returns the ids of runs that a statement yields.

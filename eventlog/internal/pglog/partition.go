@@ -36,12 +36,8 @@ var (
 var ErrNotPartitioned = errors.New("pglog: the events are not divided into partitions")
 
 // Partitions returns the partitions, the oldest first.
-func (l *Log) Partitions(ctx context.Context) (all []Partition, err error) {
-	err = l.read(ctx, func(q eventlog.Querier) error {
-		all, err = partitions(q)
-		return err
-	})
-	return all, err
+func (l *Log) Partitions(ctx context.Context) ([]Partition, error) {
+	return dblog.Get(ctx, l.read, partitions)
 }
 
 func partitions(q eventlog.Querier) ([]Partition, error) {
@@ -135,12 +131,8 @@ func (l *Log) MayDrop(ctx context.Context) error {
 
 // Extent returns how many runs a partition has, and how many events. A run that has not ended is an error, and so is
 // one whose id is no ULID: it may sort among those of a month in which it did not begin.
-func (l *Log) Extent(ctx context.Context, p Partition) (report eventlog.PruneReport, err error) {
-	err = l.read(ctx, func(q eventlog.Querier) error {
-		report, err = extent(q, p, nil)
-		return err
-	})
-	return report, err
+func (l *Log) Extent(ctx context.Context, p Partition) (eventlog.PruneReport, error) {
+	return dblog.Get(ctx, l.read, func(q eventlog.Querier) (eventlog.PruneReport, error) { return extent(q, p, nil) })
 }
 
 // extent is Extent. If archived is not nil, a run that is not in it with the hash of its last event is an

@@ -163,16 +163,12 @@ type row struct {
 }
 
 // find looks up the position of a run in the file.
-func (l *Log) find(ctx context.Context, runID string) (at pending.Position, err error) {
-	err = l.readers.with(ctx, func(rd *conn) error {
-		at.Epoch, err = rd.epoch(ctx, epochSQL, runID)
-		return err
-	})
+func (l *Log) find(ctx context.Context, runID string) (pending.Position, error) {
+	epoch, err := dblog.Get(ctx, l.readers.with, func(r *conn) (uint64, error) { return r.epoch(ctx, epochSQL, runID) })
 	if err != nil {
-		return at, err
+		return pending.Position{}, err
 	}
-	epoch := at.Epoch
-	at, _, err = l.index.Look(ctx, runID)
+	at, _, err := l.index.Look(ctx, runID)
 	at.Epoch = epoch
 	return at, err
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
 // SchemaVersions implements [eventlog.Database]. Layout 0 is a file of the
@@ -29,11 +30,7 @@ func (l *Log) MigrateSchema(ctx context.Context, dryRun bool) (report eventlog.M
 	layout := int(l.layout.Load())
 	report = eventlog.MigrationReport{From: layout, To: layoutVersion, DryRun: dryRun}
 	if layout == layoutVersion {
-		var ids []string
-		err := l.readers.with(ctx, func(r *conn) (err error) {
-			ids, err = r.behind(ctx, true, position{}, position{})
-			return err
-		})
+		ids, err := dblog.Get(ctx, l.readers.with, func(r *conn) ([]string, error) { return r.behind(ctx, true, position{}, position{}) })
 		if err != nil {
 			return report, err
 		}

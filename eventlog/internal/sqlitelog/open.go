@@ -14,6 +14,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/internal/hint"
 )
 
@@ -162,11 +163,7 @@ func (l *Log) openForReading(ctx context.Context) error {
 
 // examine vets the file through a reader.
 func (l *Log) examine(ctx context.Context) error {
-	var layout int
-	err := l.readers.with(ctx, func(r *conn) (err error) {
-		layout, err = examine(ctx, r)
-		return err
-	})
+	layout, err := dblog.Get(ctx, l.readers.with, func(r *conn) (int, error) { return examine(ctx, r) })
 	l.layout.Store(int64(layout))
 	return err
 }

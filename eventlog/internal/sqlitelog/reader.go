@@ -205,12 +205,8 @@ func (l *Log) read(ctx context.Context, fn func(eventlog.Querier) error) error {
 	return l.readers.with(ctx, func(r *conn) error { return fn(querier{ctx, r}) })
 }
 
-func (l *Log) page(ctx context.Context, runID string, after uint64, n int) (evs []event.Event, err error) {
-	err = l.readers.with(ctx, func(r *conn) error {
-		evs, err = r.page(ctx, runID, after, n)
-		return err
-	})
-	return evs, err
+func (l *Log) page(ctx context.Context, runID string, after uint64, n int) ([]event.Event, error) {
+	return dblog.Get(ctx, l.readers.with, func(r *conn) ([]event.Event, error) { return r.page(ctx, runID, after, n) })
 }
 
 // Stream implements [eventlog.EventLog]. Events of another process are noticed
