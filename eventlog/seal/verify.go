@@ -112,7 +112,7 @@ const verifyStep = 1000
 // Problems are in the report. An error means that there is no report: [ErrNoLog] for a database that
 // has never been sealed.
 func Verify(ctx context.Context, db eventlog.Database, policy *Policy, given Evidence, check RunChecker) (r Report, err error) {
-	v := &verification{report: &r, policy: policy, check: check, faults: map[int64]fault{}, newestOf: map[string]int64{}, sealed: map[canon.Hash]bool{}, archived: map[int64]bool{}}
+	v := &verification{report: &r, policy: policy, check: check, faults: map[int64]fault{}, newestOf: map[string]int64{}, awaited: map[int64][]awaited{}, sealed: map[canon.Hash]bool{}, archived: map[int64]bool{}}
 	for _, a := range given.Archives {
 		for _, last := range a.Last {
 			v.sealed[last] = false
@@ -256,9 +256,6 @@ func (v *verification) problem(leaf int64, runID, format string, args ...any) {
 }
 
 func (v *verification) await(c Checkpoint, name string, made time.Time) {
-	if v.awaited == nil {
-		v.awaited = map[int64][]awaited{}
-	}
 	v.awaited[c.Leaves] = append(v.awaited[c.Leaves], awaited{c, name})
 	if name == "" {
 		v.report.Checkpoints++
