@@ -11,6 +11,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/starling-host/starling/eventlog/internal/tail"
 	"github.com/starling-host/starling/internal/await"
 )
 
@@ -145,20 +146,16 @@ const (
 // listener wakes streams when another process has appended, and receives signals. It
 // runs once there is a stream, or a subscriber of signals.
 type listener struct {
-	log    *Log
-	poll   time.Duration // pollListening
-	once   sync.Once
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{}
+	tail.Watcher
+	log  *Log
+	poll time.Duration // pollListening
 
 	mu    sync.Mutex           // guards heard
 	heard map[*func()]struct{} // to be called after a signal
 }
 
 func (n *listener) init(l *Log) {
-	n.log, n.poll, n.done, n.heard = l, pollListening, make(chan struct{}), make(map[*func()]struct{})
-	n.ctx, n.cancel = context.WithCancel(context.Background())
+	n.log, n.poll, n.heard = l, pollListening, make(map[*func()]struct{})
 }
 
 // OnSignal implements [eventlog.Shared].
@@ -167,7 +164,7 @@ func (l *Log) OnSignal(heard func()) (stop func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.heard[&heard] = struct{}{}
-	n.start()
+	n.Start(n.run)
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
@@ -198,32 +195,22 @@ func (l *Log) Now(ctx context.Context) (now time.Time, err error) {
 	return now, err
 }
 
-func (n *listener) start() { n.once.Do(func() { go n.run() }) }
-
-// close ends the goroutine, and keeps it from starting.
-func (n *listener) close() {
-	n.cancel()
-	n.once.Do(func() { close(n.done) })
-	<-n.done
-}
-
 // run listens, and polls while it cannot.
-func (n *listener) run() {
-	defer close(n.done)
-	for n.ctx.Err() == nil {
-		n.listen()
-		await.Pause(n.ctx, pollDeaf)
+func (n *listener) run(ctx context.Context) {
+	for ctx.Err() == nil {
+		n.listen(ctx)
+		await.Pause(ctx, pollDeaf)
 		n.wakeAll()
 	}
 }
 
 // listen wakes streams until the connection breaks or cannot be made: a standby
 // server, for one, sends no notifications.
-func (n *listener) listen() {
-	ctx, cancel := context.WithTimeout(n.ctx, pollListening)
-	conn, err := n.log.connect(ctx, nil)
+func (n *listener) listen(ctx context.Context) {
+	soon, cancel := context.WithTimeout(ctx, pollListening)
+	conn, err := n.log.connect(soon, nil)
 	if err == nil {
-		_, err = conn.Exec(ctx, "LISTEN "+channel+"; LISTEN "+signals)
+		_, err = conn.Exec(soon, "LISTEN "+channel+"; LISTEN "+signals)
 		defer closeConn(conn)
 	}
 	cancel()
@@ -231,16 +218,16 @@ func (n *listener) listen() {
 		n.wakeAll() // what came before LISTEN was not heard
 	}
 	for err == nil {
-		err = n.next(conn)
+		err = n.next(ctx, conn)
 	}
 }
 
 // next waits for one notification. When none comes, the streams poll, and the
 // connection has to prove that it is alive.
-func (n *listener) next(conn *pgx.Conn) error {
-	ctx, cancel := context.WithTimeout(n.ctx, n.poll)
+func (n *listener) next(ctx context.Context, conn *pgx.Conn) error {
+	wait, cancel := context.WithTimeout(ctx, n.poll)
 	defer cancel()
-	note, err := conn.WaitForNotification(ctx)
+	note, err := conn.WaitForNotification(wait)
 	switch {
 	case err == nil && note.PID == n.log.notifier.pid.Load():
 		return nil // of this log, which has woken its own
@@ -259,7 +246,7 @@ func (n *listener) next(conn *pgx.Conn) error {
 	if err == nil {
 		return nil
 	}
-	ctx, cancel = context.WithTimeout(n.ctx, pollListening)
+	wait, cancel = context.WithTimeout(ctx, pollListening)
 	defer cancel()
-	return conn.Ping(ctx)
+	return conn.Ping(wait)
 }

@@ -70,7 +70,7 @@ func (l *Log) behind(ctx context.Context, use dblog.Use) ([]string, error) {
 func (l *Log) compareInTurn() {
 	const turn = `INSERT INTO commit_mark (slot, mark, at) VALUES ('compared', 0, $1)
 		ON CONFLICT (slot) DO UPDATE SET at = excluded.at WHERE commit_mark.at <= $2`
-	ctx, now, c := l.listener.ctx, time.Now(), &l.compared // ctx ends with the log
+	ctx, now, c := l.notifier.ctx, time.Now(), &l.compared // ctx ends with the log
 	tag, err := l.pool.Exec(ctx, turn, now.UnixNano(), now.Add(-c.every).UnixNano())
 	if err == nil && tag.RowsAffected() == 1 {
 		_, err = l.compare(ctx)

@@ -96,7 +96,7 @@ func (l *Log) Close() error {
 		l.marks.clear(l)
 	}
 	l.hub.Close()
-	l.listener.close()
+	l.listener.Close()
 	l.compared.work.Wait()
 	l.pool.Close()
 	return l.runs.Failure()
@@ -143,7 +143,7 @@ func storable(runID string) error {
 // Stream implements [eventlog.EventLog]. Events of another process are announced by the
 // server, and looked for where it cannot.
 func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
-	l.listener.start()
+	l.listener.Start(l.listener.run)
 	return l.hub.Stream(ctx, runID, l.page)
 }
 

@@ -96,7 +96,7 @@ func (l *Log) Close() error {
 		<-l.stopped
 	}
 	l.hub.Close()
-	l.poll.close()
+	l.poll.Close()
 	return errors.Join(l.runs.Failure(), l.abort())
 }
 

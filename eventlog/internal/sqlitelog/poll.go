@@ -2,9 +2,10 @@ package sqlitelog
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/starling-host/starling/eventlog/internal/tail"
 )
 
 // pollEvery is how often a log with streams looks for commits of other
@@ -14,24 +15,10 @@ const pollEvery = 100 * time.Millisecond
 // poller wakes all streams when another process has committed. Each of them then
 // reads the log, so this process's own commits must not wake them all.
 type poller struct {
-	once    sync.Once
-	cancel  context.CancelFunc
-	done    chan struct{}
+	tail.Watcher
 	version func(ctx context.Context, r *conn) (int64, error)
 
 	looked atomic.Uint64 // transactions in which the writer has looked, see [Log.commit]
-}
-
-func (p *poller) start(l *Log) {
-	p.once.Do(func() {
-		var ctx context.Context
-		ctx, p.cancel = context.WithCancel(context.Background())
-		p.done = make(chan struct{})
-		go func() {
-			defer close(p.done)
-			p.run(ctx, l)
-		}()
-	})
 }
 
 // run compares SQLite's data_version, which changes on a connection when
@@ -76,15 +63,6 @@ func (p *poller) run(ctx context.Context, l *Log) {
 
 func dataVersion(ctx context.Context, r *conn) (int64, error) {
 	return r.integer(ctx, "PRAGMA data_version")
-}
-
-// close ends the polling, and keeps it from starting.
-func (p *poller) close() {
-	p.once.Do(func() {})
-	if p.cancel != nil {
-		p.cancel()
-		<-p.done
-	}
 }
 
 // pollState is the state of the file at the poller's last look.

@@ -212,6 +212,6 @@ func (l *Log) page(ctx context.Context, runID string, after uint64, n int) ([]ev
 // Stream implements [eventlog.EventLog]. Events of another process are noticed
 // within twice pollEvery.
 func (l *Log) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
-	l.poll.start(l)
+	l.poll.Start(func(ctx context.Context) { l.poll.run(ctx, l) })
 	return l.hub.Stream(ctx, runID, l.page)
 }

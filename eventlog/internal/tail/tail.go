@@ -243,6 +243,29 @@ func (h *Hub) Close() {
 	h.streams.Wait()
 }
 
+// Watcher is a goroutine that looks for what other processes append. It starts when it is first needed.
+type Watcher struct {
+	once    sync.Once
+	cancel  context.CancelFunc
+	watches sync.WaitGroup
+}
+
+// Start starts the goroutine, unless it was started or closed before. It watches until ctx ends.
+func (w *Watcher) Start(watch func(ctx context.Context)) {
+	w.once.Do(func() {
+		var ctx context.Context
+		ctx, w.cancel = context.WithCancel(context.Background())
+		w.watches.Go(func() { watch(ctx) })
+	})
+}
+
+// Close ends the goroutine, and keeps it from starting.
+func (w *Watcher) Close() {
+	w.once.Do(func() { w.cancel = func() {} })
+	w.cancel()
+	w.watches.Wait()
+}
+
 // pageEvents is how many events one page of the log has.
 const pageEvents = 512
 
