@@ -192,26 +192,19 @@ func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool,
 // row exists, so two statements see the same.
 func (l *Log) Module(ctx context.Context, digest canon.Hash) (wasm []byte, err error) {
 	found := false
-	read := func(q eventlog.Querier) error {
-		wasm, found = nil, false
+	read := func(q eventlog.Querier) (err error) {
+		wasm = nil
 		const query = "SELECT CASE WHEN length(wasm) <= $1 THEN wasm END FROM module WHERE digest = $2"
-		err := q.Query(query, []any{int64(eventlog.MaxModuleBytes), digest[:]}, func(row eventlog.Row) error {
-			found = true
-			err := row.Scan(&wasm)
-			wasm = unpack(wasm, eventlog.MaxModuleBytes)
-			return err
-		})
+		found, err = eventlog.QueryOne(q, query, []any{int64(eventlog.MaxModuleBytes), digest[:]}, &wasm)
+		wasm = unpack(wasm, eventlog.MaxModuleBytes)
 		if err != nil || !found || len(wasm) > 0 || !l.x.Pieces {
 			return err
 		}
 		const pieces = "SELECT CASE WHEN length(bytes) <= $1 THEN bytes END FROM module_piece WHERE digest = $2 ORDER BY n LIMIT $3"
 		args := []any{int64(PieceBytes), digest[:], int64(eventlog.MaxModuleBytes / PieceBytes)}
-		var parts [][]byte
-		err = q.Query(pieces, args, func(row eventlog.Row) error {
-			var part []byte
-			err := row.Scan(&part)
-			parts = append(parts, unpack(part, PieceBytes))
-			return err
+		parts, err := eventlog.QueryAll(q, pieces, args, func(row eventlog.Row) (part []byte, err error) {
+			err = row.Scan(&part)
+			return unpack(part, PieceBytes), err
 		})
 		wasm = bytes.Join(parts, nil)
 		return err

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/zstd"
 )
@@ -182,14 +184,7 @@ func ScanValues[V any](name string, values []V, to []any) error {
 }
 
 func scan(v, to any) bool {
-	switch n := v.(type) { // a server has several of these
-	case int16:
-		v = int64(n)
-	case int32:
-		v = int64(n)
-	case float32:
-		v = float64(n)
-	}
+	v = wide(v)
 	n, isInt := v.(int64)
 	switch to := to.(type) {
 	case *bool:
@@ -230,4 +225,61 @@ func scan(v, to any) bool {
 func scanAs[T any](v any, to *T) (ok bool) {
 	*to, ok = v.(T)
 	return ok || v == nil
+}
+
+// wide returns a number, of which a server has several types, as the widest of its kind.
+func wide(v any) any {
+	switch n := v.(type) {
+	case int16:
+		return int64(n)
+	case int32:
+		return int64(n)
+	case float32:
+		return float64(n)
+	}
+	return v
+}
+
+// EventOf returns the event of a run in a row of the columns seq, prev_hash, ts, kind and payload, which
+// may have values of any type: SQLite checks no types. In place of a payload of more than
+// [eventlog.MaxPayloadBytes] there is its length, or nothing.
+func EventOf[V any](runID string, row []V) (event.Event, error) {
+	var columns [5]any
+	for i := range columns {
+		columns[i] = wide(row[i])
+	}
+	seq, okSeq := columns[0].(int64)
+	prev, okPrev := columns[1].([]byte)
+	ts, okTS := columns[2].(int64)
+	kind, okKind := columns[3].(int64)
+	payload, okPayload := columns[4].([]byte)
+	e := event.Event{RunID: runID, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
+	switch {
+	case !okSeq || seq < 1:
+		return e, Storage(e, "column seq holds %s", shown(columns[0]))
+	case !okPrev && columns[1] != nil:
+		return e, Storage(e, "column prev_hash holds a %T", columns[1])
+	case !okTS:
+		return e, Storage(e, "column ts holds a %T", columns[2])
+	case !okKind || kind < 0 || kind > 255:
+		return e, Storage(e, "column kind holds %s", shown(columns[3]))
+	case columns[4] == nil:
+		return e, Storage(e, "column payload holds more than %d bytes", eventlog.MaxPayloadBytes)
+	case !okPayload:
+		return e, Storage(e, "column payload holds a %T, or more than %d bytes: %s", columns[4], eventlog.MaxPayloadBytes, shown(columns[4]))
+	}
+	return e, nil
+}
+
+// Storage reports a row that is not an event.
+func Storage(e event.Event, format string, args ...any) error {
+	return &eventlog.CorruptError{RunID: e.RunID, Seq: e.Seq, Invariant: "storage", Reason: fmt.Sprintf(format, args...)}
+}
+
+// shown formats a value for a message; the value may be as large as the file.
+func shown(v any) string {
+	if n, ok := v.(int64); ok {
+		return strconv.FormatInt(n, 10)
+	}
+	return fmt.Sprintf("a %T", v)
 }

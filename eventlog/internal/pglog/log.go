@@ -240,36 +240,15 @@ func page(ctx context.Context, q queryer, runID string, after uint64, n int) ([]
 	if err != nil {
 		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
 	}
-	var evs []event.Event
-	var seq, ts int64
-	var prev, payload []byte
-	var kind int16
-	_, err = pgx.ForEachRow(rows, []any{&seq, &prev, &ts, &kind, &payload}, func() error {
-		e := event.Event{RunID: runID, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
-		if err := checkRow(e, kind); err != nil {
-			return err
+	evs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event.Event, error) {
+		values, err := row.Values()
+		if err != nil {
+			return event.Event{}, err
 		}
-		evs = append(evs, e)
-		return nil
+		return dblog.EventOf(runID, values)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
 	}
 	return evs, nil
-}
-
-// checkRow refuses a row that is not an event.
-func checkRow(e event.Event, kind int16) error {
-	reason := ""
-	switch {
-	case int64(e.Seq) < 1:
-		reason = "its number is less than 1"
-	case kind < 0 || kind > 255:
-		reason = fmt.Sprintf("its kind is %d", kind)
-	case e.Payload == nil:
-		reason = fmt.Sprintf("its payload has more than %d bytes", eventlog.MaxPayloadBytes)
-	default:
-		return nil
-	}
-	return &eventlog.CorruptError{RunID: e.RunID, Seq: e.Seq, Invariant: "storage", Reason: reason}
 }

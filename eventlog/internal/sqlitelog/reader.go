@@ -5,8 +5,6 @@ import (
 	"database/sql/driver"
 	"encoding/json"
 	"errors"
-	"fmt"
-	"strconv"
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
@@ -121,12 +119,15 @@ func (c *conn) page(ctx context.Context, runID string, after uint64, n int) ([]e
 		if size >= tail.MaxPageBytes {
 			return errPageFull
 		}
-		e, err := eventOf(runID, row)
+		e, err := dblog.EventOf(runID, row[1:])
+		if id, ok := row[0].(string); !ok || id != runID {
+			return dblog.Storage(e, "the row that the index finds is run %.255q", id)
+		}
 		if err != nil {
 			return err
 		}
 		if e.Seq <= last { // or a reader that continues from here loops for ever
-			return storage(runID, int64(e.Seq), "the index lists the event after event %d", last)
+			return dblog.Storage(e, "the index lists the event after event %d", last)
 		}
 		last = e.Seq
 		if len(evs) == 0 {
@@ -140,46 +141,6 @@ func (c *conn) page(ctx context.Context, runID string, after uint64, n int) ([]e
 		err = nil
 	}
 	return evs, err
-}
-
-// eventOf builds an event from a row whose columns may have values of any type: SQLite checks no
-// types.
-func eventOf(runID string, row []driver.Value) (event.Event, error) {
-	id, okID := row[0].(string)
-	seq, okSeq := row[1].(int64)
-	prev, okPrev := row[2].([]byte)
-	ts, okTS := row[3].(int64)
-	kind, okKind := row[4].(int64)
-	payload, okPayload := row[5].([]byte)
-	e := event.Event{RunID: id, Seq: uint64(seq), PrevHash: prev, Timestamp: ts, Kind: event.Kind(kind), Payload: payload}
-	switch {
-	case !okID || id != runID:
-		return e, storage(runID, seq, "the row that the index finds is run %.255q", id)
-	case !okSeq || seq < 1:
-		return e, storage(runID, seq, "column seq holds %s", shown(row[1]))
-	case !okPrev && row[2] != nil:
-		return e, storage(runID, seq, "column prev_hash holds a %T", row[2])
-	case !okTS:
-		return e, storage(runID, seq, "column ts holds a %T", row[3])
-	case !okKind || kind < 0 || kind > 255:
-		return e, storage(runID, seq, "column kind holds %s", shown(row[4]))
-	case !okPayload:
-		return e, storage(runID, seq, "column payload holds a %T, or more than %d bytes: %s", row[5], eventlog.MaxPayloadBytes, shown(row[5]))
-	}
-	return e, nil
-}
-
-// storage reports a row that is not an event.
-func storage(runID string, seq int64, format string, args ...any) error {
-	return &eventlog.CorruptError{RunID: runID, Seq: uint64(seq), Invariant: "storage", Reason: fmt.Sprintf(format, args...)}
-}
-
-// shown formats a value for a message; the value may be as large as the file.
-func shown(v driver.Value) string {
-	if n, ok := v.(int64); ok {
-		return strconv.FormatInt(n, 10)
-	}
-	return fmt.Sprintf("a %T", v)
 }
 
 // boundedID yields a run's id unless it is too long to be one. A
