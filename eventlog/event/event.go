@@ -55,15 +55,11 @@ func AppendEnvelope(dst []byte, e Event) []byte {
 
 func appendBeforePayload(dst []byte, e Event) []byte {
 	dst = canon.AppendMap(dst, 6)
-	dst = append(dst, "\x62ts"...)
-	dst = canon.AppendInt(dst, e.Timestamp)
-	dst = append(dst, "\x63seq"...)
-	dst = canon.AppendUint(dst, e.Seq)
-	dst = append(dst, "\x64kind"...)
-	dst = canon.AppendUint(dst, uint64(e.Kind))
-	dst = append(dst, "\x66run_id"...)
-	dst = canon.AppendText(dst, e.RunID)
-	dst = append(dst, "\x67payload"...)
+	dst = canon.AppendInt(canon.AppendText(dst, "ts"), e.Timestamp)
+	dst = canon.AppendUint(canon.AppendText(dst, "seq"), e.Seq)
+	dst = canon.AppendUint(canon.AppendText(dst, "kind"), uint64(e.Kind))
+	dst = canon.AppendText(canon.AppendText(dst, "run_id"), e.RunID)
+	dst = canon.AppendText(dst, "payload")
 	if len(e.Payload) == 0 {
 		dst = canon.AppendNull(dst)
 	}
@@ -71,7 +67,7 @@ func appendBeforePayload(dst []byte, e Event) []byte {
 }
 
 func appendPrevHash(dst []byte, e Event) []byte {
-	dst = append(dst, "\x69prev_hash"...)
+	dst = canon.AppendText(dst, "prev_hash")
 	if len(e.PrevHash) == 0 {
 		return canon.AppendNull(dst)
 	}
@@ -421,21 +417,16 @@ func AppendEncryptedHead(dst []byte, s Encrypted, size int) []byte {
 		pairs = 5
 	}
 	dst = canon.AppendMap(dst, pairs)
-	dst = append(dst, encryptedHead...)
-	dst = canon.AppendText(dst, s.Alg)
-	dst = append(dst, "\x63key"...)
-	dst = canon.AppendBytes(dst, s.Key)
-	dst = append(dst, "\x64data"...)
-	return canon.AppendBytesHead(dst, size)
+	dst = canon.AppendText(append(dst, encryptedHead...), s.Alg)
+	dst = canon.AppendBytes(canon.AppendText(dst, "key"), s.Key)
+	return canon.AppendBytesHead(canon.AppendText(dst, "data"), size)
 }
 
 // AppendEncryptedTail appends the bytes after the data of s.
 func AppendEncryptedTail(dst []byte, s Encrypted) []byte {
-	dst = append(dst, "\x65nonce"...)
-	dst = canon.AppendBytes(dst, s.Nonce)
+	dst = canon.AppendBytes(canon.AppendText(dst, "nonce"), s.Nonce)
 	if len(s.MerkleRoot) > 0 {
-		dst = append(dst, "\x6bmerkle_root"...)
-		dst = canon.AppendBytes(dst, s.MerkleRoot)
+		dst = canon.AppendBytes(canon.AppendText(dst, "merkle_root"), s.MerkleRoot)
 	}
 	return dst
 }
