@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/seal"
+	"github.com/starling-host/starling/internal/keyfile"
 )
 
 // BackupReport describes the content of a copy.
@@ -71,7 +72,7 @@ func Restore(ctx context.Context, src, dst string) (report BackupReport, replace
 	if err := os.Rename(part, dst); err != nil {
 		return report, replaced, err
 	}
-	return report, replaced, syncFile(filepath.Dir(dst))
+	return report, replaced, keyfile.SyncFolder(filepath.Dir(dst))
 }
 
 // replaceable returns the suffixes of the files of a log that a restore moves to old. The
@@ -105,7 +106,7 @@ func copyLog(ctx context.Context, src, dst string, change func(*conn) error) (er
 		return err
 	}
 	defer l.Close()
-	if err := reserve(dst); err != nil {
+	if err := keyfile.Create(dst, nil); err != nil {
 		return err
 	}
 	part := dst + ".part"
@@ -114,7 +115,7 @@ func copyLog(ctx context.Context, src, dst string, change func(*conn) error) (er
 			err = errors.Join(err, os.Remove(dst))
 		}
 	}()
-	if err := reserve(part); err != nil {
+	if err := keyfile.Create(part, nil); err != nil {
 		return err
 	}
 	err = l.readers.with(ctx, func(r *conn) error { return copyTo(ctx, r, part) })
@@ -133,7 +134,7 @@ func copyLog(ctx context.Context, src, dst string, change func(*conn) error) (er
 	if err != nil {
 		return errors.Join(err, os.Remove(part))
 	}
-	return syncFile(filepath.Dir(dst))
+	return keyfile.SyncFolder(filepath.Dir(dst))
 }
 
 // copyTo writes a compact copy into a file that is empty. Only this statement may
@@ -152,16 +153,7 @@ func copyTo(ctx context.Context, c *conn, path string) error {
 	return errors.Join(err, c.execAll(context.WithoutCancel(ctx), reading))
 }
 
-// reserve creates an empty file and fails if it exists.
-func reserve(path string) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode)
-	if err != nil {
-		return fmt.Errorf("sqlitelog: %w", err)
-	}
-	return f.Close()
-}
-
-// syncFile brings a file, or the names in a directory, to the disk.
+// syncFile brings a file to the disk.
 func syncFile(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
