@@ -189,7 +189,7 @@ func TestAWriterNoticesATransactionBetweenItsSteps(t *testing.T) {
 	if err := s.runs.Put(t.Context(), Item[int]{Run: r, Event: e}); !errors.Is(err, errMoved) {
 		t.Errorf("with the cursor of before: %v", err)
 	}
-	if err := s.runs.appendTo(t.Context(), r, e); err != nil {
+	if err := s.runs.appendTo(t.Context(), r, e, (*eventlog.Cursor).Append); err != nil {
 		t.Error(err)
 	}
 	s.runs.release(r)
@@ -237,7 +237,7 @@ func TestAWriterThatWasToldStays(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.fence("r")
-	if err := s.runs.appendTo(t.Context(), r, c.Effect(1)); !errors.Is(err, eventlog.ErrFenced) {
+	if err := s.runs.appendTo(t.Context(), r, c.Effect(1), (*eventlog.Cursor).Append); !errors.Is(err, eventlog.ErrFenced) {
 		t.Errorf("Append: %v", err)
 	}
 	s.runs.release(r)

@@ -36,7 +36,7 @@ const (
 // Item is one entry of a queue: an event with its run, or a task.
 type Item[W any] struct {
 	Run   *Run[W]
-	Row   int64 // of the Place where the run was found
+	Row   int64 // of the [Position] where the run was found
 	Event event.Event
 	After eventlog.RunSummary // of the run, with this event
 	Uses  []canon.Hash        // modules and roots of files that the event names

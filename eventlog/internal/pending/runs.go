@@ -354,11 +354,10 @@ type Run[W any] struct {
 	// Writer is the backend writer's state of the run. No other code touches it.
 	Writer W
 
-	// appending serialises Append, and guards the next three fields.
+	// appending serialises Append, and guards the next two fields.
 	appending sync.Mutex
-	imported  bool // the event at hand is of a run that was begun elsewhere
 	cursor    eventlog.Cursor
-	row       int64 // see Place
+	row       int64 // see [Position]
 
 	// loaded reports whether cursor is the position of the run, as this process knows it.
 	// A transaction that has continued the run clears it.
@@ -407,15 +406,15 @@ var errMoved = errors.New("pending: the run has moved")
 // it. Only the first event that this process appends to a run in an epoch looks into
 // the database. Epoch zero is the log's own, outside every epoch.
 func (s *Runs[W]) Append(ctx context.Context, runID string, epoch uint64, ev event.Event) error {
-	return s.append(ctx, runID, epoch, ev, false)
+	return s.append(ctx, runID, epoch, ev, (*eventlog.Cursor).Append)
 }
 
 // Import is Append, outside of every epoch, of a run that was begun elsewhere.
 func (s *Runs[W]) Import(ctx context.Context, ev event.Event) error {
-	return s.append(ctx, ev.RunID, 0, ev, true)
+	return s.append(ctx, ev.RunID, 0, ev, (*eventlog.Cursor).Import)
 }
 
-func (s *Runs[W]) append(ctx context.Context, runID string, epoch uint64, ev event.Event, imported bool) error {
+func (s *Runs[W]) append(ctx context.Context, runID string, epoch uint64, ev event.Event, past func(*eventlog.Cursor, string, event.Event) error) error {
 	r, err := s.hold(runID, epoch)
 	if err != nil {
 		return err
@@ -423,23 +422,19 @@ func (s *Runs[W]) append(ctx context.Context, runID string, epoch uint64, ev eve
 	defer s.release(r)
 	r.appending.Lock()
 	defer r.appending.Unlock()
-	r.imported = imported
 	for err = errMoved; err == errMoved; {
-		err = s.appendTo(ctx, r, ev)
+		err = s.appendTo(ctx, r, ev, past)
 	}
 	return err
 }
 
 // appendTo makes one attempt. The caller holds r.appending.
-func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event) error {
+func (s *Runs[W]) appendTo(ctx context.Context, r *Run[W], ev event.Event, past func(*eventlog.Cursor, string, event.Event) error) error {
 	known := r.loaded.Load()
 	if err := s.load(ctx, r); err != nil {
 		return err
 	}
-	next, past := r.cursor, (*eventlog.Cursor).Append
-	if r.imported {
-		past = (*eventlog.Cursor).Import
-	}
+	next := r.cursor
 	if err := past(&next, r.ID, ev); err != nil {
 		s.Lock()
 		idle := r.queued == r.durable
