@@ -111,7 +111,7 @@ func (l *Log) append(ctx context.Context, runID string, ev, encrypted event.Even
 func (l *Log) next(ctx context.Context, r *run, runID string, ev event.Event) (event.Event, state, error) {
 	at, err := r.at, error(nil)
 	if !r.loaded {
-		at, err = l.fresh(runID)
+		at, err = l.key.fresh(runID)
 	}
 	if err != nil {
 		return event.Event{}, state{}, err

@@ -51,15 +51,15 @@ func (s state) nextWith(nonce []byte, runID string, ev event.Event) (event.Event
 }
 
 // fresh is the state of a run without events.
-func (l *Log) fresh(runID string) (state, error) {
-	c, err := l.key.cipher(runID)
+func (k Key) fresh(runID string) (state, error) {
+	c, err := k.cipher(runID)
 	return state{cipher: c}, err
 }
 
 // load reads a run as stored and decrypts the last event, which has the rest. A
 // run without events has the state of a fresh one.
 func (l *Log) load(ctx context.Context, runID string) (state, error) {
-	s, err := l.fresh(runID)
+	s, err := l.key.fresh(runID)
 	if err != nil {
 		return s, err
 	}
@@ -113,17 +113,13 @@ func (c runCipher) summary(stored eventlog.RunSummary, last event.Event) (eventl
 // First returns the stored form of a run's first event, for a caller that appends
 // it in a transaction of the log below.
 func First(key Key, ev event.Event) (event.Event, error) {
-	switch {
-	case !key.Valid():
-		return event.Event{}, errNoKey
-	case ev.Seq != 1:
+	if ev.Seq != 1 {
 		return event.Event{}, errors.New("cipherlog: First is for first events")
 	}
-	c, err := key.cipher(ev.RunID)
+	at, err := key.fresh(ev.RunID)
 	if err != nil {
 		return event.Event{}, err
 	}
-	at := state{cipher: c}
 	encrypted, _, err := at.next(ev.RunID, ev)
 	return encrypted, err
 }
@@ -158,8 +154,8 @@ func unreadable(ctx context.Context, log eventlog.EventLog, runID string) (state
 	if err != nil {
 		return state{}, err
 	}
-	var s state
-	if s.cipher, err = key.cipher(runID); err == nil {
+	s, err := key.fresh(runID)
+	if err == nil {
 		_, err = s.follow(ctx, log, runID)
 	}
 	return s, err
