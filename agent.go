@@ -80,18 +80,12 @@ func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOp
 	if a.rules != nil {
 		a.Tools = lists.Map(a.box.Tools, a.rules.Guard)
 	}
-	db.opened(a, a.close)
+	db.opened(a, func() { a.box.Close() })
 	return a, nil
 }
 
 // Close releases the tools of the agent. Its runs must have ended.
 func (a *Agent) Close() { a.db.closeOne(a) }
-
-func (a *Agent) close() {
-	if a.box != nil {
-		a.box.Close()
-	}
-}
 
 // context adds the policy and the variables to the context of a run's tools.
 func (a *Agent) context(ctx context.Context) (context.Context, error) {

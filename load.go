@@ -303,17 +303,12 @@ func newEgress(hosts []string, private bool) (*egress.Client, error) {
 // of the loading, except for the name. The error is a [*NotFoundError].
 func (m *Module) Choose(o ToolOptions) (*Tool, error) {
 	tools := m.Tools()
-	if o.Name == "" && len(tools) == 1 {
-		return m.tool(tools[0], o), nil
-	}
-	var names []string
 	for _, t := range tools {
-		if t.Name() == o.Name {
+		if t.Name() == o.Name || o.Name == "" && len(tools) == 1 {
 			return m.tool(t, o), nil
 		}
-		names = append(names, t.Name())
 	}
-	all := strings.Join(names, ", ")
+	all := strings.Join(lists.Map(tools, (*guest.Tool).Name), ", ")
 	if o.Name == "" {
 		return nil, &NotFoundError{What: "tool", Reason: "the module holds several tools: " + all, Hint: "choose one with --tool NAME"}
 	}

@@ -186,7 +186,7 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 // Close releases the engine and the modules.
 func (r *Replayer) Close() {
 	if r.agent != nil {
-		r.agent.close()
+		r.agent.box.Close()
 	}
 	if r.modules != nil {
 		r.modules.Close()
