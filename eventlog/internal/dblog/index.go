@@ -567,12 +567,7 @@ func (x *Backend) behindOf(ctx context.Context, ids []string) ([]string, error) 
 
 // ScanReport reads what [CountDoomed] returns.
 func ScanReport(report *eventlog.PruneReport) func(eventlog.Row) error {
-	return func(row eventlog.Row) error {
-		runs := int64(0)
-		err := row.Scan(&runs, &report.Events)
-		report.Runs = int(runs)
-		return err
-	}
+	return func(row eventlog.Row) error { return row.Scan(&report.Runs, &report.Events) }
 }
 
 func (x *Backend) doomed(o eventlog.PruneOptions) (with string, args []any) {

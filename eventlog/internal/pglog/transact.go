@@ -221,10 +221,7 @@ var types = strings.NewReplacer(" BLOB", " BYTEA", " INTEGER", " BIGINT", " REAL
 
 // TableSteps implements [eventlog.Transactor].
 func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error) {
-	if err := l.readable(); err != nil {
-		return 0, err
-	}
-	return dblog.StepsTaken(querier{ctx, l.pool}, set)
+	return dblog.Get(ctx, l.read, func(q eventlog.Querier) (int, error) { return dblog.StepsTaken(q, set) })
 }
 
 // statements returns the statements of the transaction.

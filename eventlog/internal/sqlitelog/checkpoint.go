@@ -272,9 +272,7 @@ func (c *checkpointer) close() {
 	if c.conn != nil {
 		c.conn.Close()
 	}
-	if c.file != nil {
-		c.file.Close()
-	}
+	c.file.Close() // does nothing without a file
 	if c.lock != nil {
 		c.lock.Close()
 	}
