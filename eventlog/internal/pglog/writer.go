@@ -281,19 +281,11 @@ func (l *Log) connectHearing(ctx context.Context, settings map[string]string, he
 	config := l.pool.Config()
 	config.ConnConfig.OnNotice = hear
 	config.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeCacheStatement
-	if config.BeforeConnect != nil {
-		if err := config.BeforeConnect(ctx, config.ConnConfig); err != nil {
-			return nil, err
-		}
-	}
 	conn, err := pgx.ConnectConfig(ctx, config.ConnConfig)
 	if err != nil {
 		return nil, fmt.Errorf("pglog: %w", err)
 	}
-	if config.AfterConnect != nil {
-		err = config.AfterConnect(ctx, conn)
-	}
-	if err == nil {
+	if err = config.AfterConnect(ctx, conn); err == nil {
 		err = set(ctx, conn, settings)
 	}
 	if err != nil {
