@@ -76,8 +76,8 @@ var errMixed = errors.New("sqlitelog: the batch has to be written again without 
 // after a failure, the batch is written again with savepoints.
 func (t *transaction) do(w *writer) error {
 	if w.careful {
-		if _, _, err := w.conn.run("SAVEPOINT host"); err != nil {
-			return fmt.Errorf("sqlitelog: savepoint: %w", err)
+		if err := w.conn.exec(context.Background(), "SAVEPOINT host"); err != nil {
+			return err
 		}
 	}
 	t.last = &tx{Statements: statements(querier{context.Background(), w.conn}), writer: w}
@@ -93,23 +93,12 @@ func (t *transaction) do(w *writer) error {
 	switch {
 	case isFatal(t.err):
 		return t.err
+	case w.careful && t.err == nil:
+		return w.conn.exec(context.Background(), "RELEASE host")
 	case w.careful:
-		return w.endSavepoint(t.err == nil)
+		return w.conn.execAll(context.Background(), []string{"ROLLBACK TO host", "RELEASE host"})
 	case t.err != nil && t.last.wrote:
 		return errMixed
-	}
-	return nil
-}
-
-// endSavepoint keeps the changes since the savepoint, or undoes them.
-func (w *writer) endSavepoint(keep bool) error {
-	if !keep {
-		if _, _, err := w.conn.run("ROLLBACK TO host"); err != nil {
-			return fmt.Errorf("sqlitelog: roll back to the savepoint: %w", err)
-		}
-	}
-	if _, _, err := w.conn.run("RELEASE host"); err != nil {
-		return fmt.Errorf("sqlitelog: release the savepoint: %w", err)
 	}
 	return nil
 }
@@ -152,16 +141,15 @@ func (l *Log) CreateTables(ctx context.Context, set eventlog.TableSet) error {
 }
 
 // TableSteps implements [eventlog.Transactor].
-func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (taken int, err error) {
-	err = l.View(ctx, func(q eventlog.Querier) error {
+func (l *Log) TableSteps(ctx context.Context, set eventlog.TableSet) (int, error) {
+	return eventlog.View(ctx, l, func(q eventlog.Querier) (taken int, err error) {
 		exists := false
-		err := q.Query("SELECT count(*) FROM sqlite_schema WHERE name = 'table_set'", nil, func(r eventlog.Row) error { return r.Scan(&exists) })
+		_, err = eventlog.QueryOne(q, "SELECT count(*) FROM sqlite_schema WHERE name = 'table_set'", nil, &exists)
 		if err == nil && exists {
 			taken, err = dblog.StepsTaken(q, set)
 		}
-		return err
+		return taken, err
 	})
-	return taken, err
 }
 
 // createTables takes the steps that are missing, and makes sure that the file
