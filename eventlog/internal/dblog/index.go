@@ -389,10 +389,10 @@ func summaries(q eventlog.Querier, list Statement) (runs []eventlog.RunSummary, 
 	return runs, malformed, unnamed, err
 }
 
-// integer returns the single integer result of a statement, or 0 without a result.
-func integer(q eventlog.Querier, sql string, args ...any) (n int64, err error) {
-	err = q.Query(sql, args, func(row eventlog.Row) error { return row.Scan(&n) })
-	return n, err
+// One returns the single value that a statement yields, or zero without a result.
+func One[T any](q eventlog.Querier, sql string, args ...any) (value T, err error) {
+	_, err = eventlog.QueryOne(q, sql, args, &value)
+	return value, err
 }
 
 // Conditions select rows of the table run. The texts are few, so each stays prepared.

@@ -98,11 +98,9 @@ func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (page
 		var unnamed error
 		count, list := l.x.PageOf(o)
 		err = l.x.Read(ctx, func(q eventlog.Querier) error {
-			n, err := integer(q, count.SQL, count.Args...)
-			if err != nil {
+			if page.TotalMatching, err = One[int](q, count.SQL, count.Args...); err != nil {
 				return err
 			}
-			page.TotalMatching = int(n)
 			page.Runs, malformed, unnamed, err = summaries(q, list)
 			return err
 		})
@@ -174,10 +172,8 @@ func (x *Backend) hasModule(ctx context.Context, digest canon.Hash) (found bool,
 	if !x.Indexed() {
 		return false, nil
 	}
-	err = x.Read(ctx, func(q eventlog.Querier) error {
-		n, err := integer(q, "SELECT count(*) FROM module WHERE digest = $1", digest[:])
-		found = n > 0
-		return err
+	found, err = Get(ctx, x.Read, func(q eventlog.Querier) (bool, error) {
+		return One[bool](q, "SELECT count(*) FROM module WHERE digest = $1", digest[:])
 	})
 	switch {
 	case found:

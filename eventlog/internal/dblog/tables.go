@@ -34,14 +34,14 @@ const Expanded = "_expanded"
 
 // StepsTaken returns how many steps of the set the database has.
 func StepsTaken(q eventlog.Querier, set eventlog.TableSet) (int, error) {
-	n, err := integer(q, "SELECT steps FROM table_set WHERE name = $1", set.Name)
+	n, err := One[int64](q, "SELECT steps FROM table_set WHERE name = $1", set.Name)
 	if err != nil {
 		return 0, err
 	}
 	if n > int64(len(set.Steps)) {
 		return int(n), fmt.Errorf("%w: the tables %q are at step %d, this program knows %d", eventlog.ErrSchemaTooNew, set.Name, n, len(set.Steps))
 	}
-	all, err := integer(q, "SELECT steps FROM table_set WHERE name = $1", set.Name+Expanded)
+	all, err := One[int64](q, "SELECT steps FROM table_set WHERE name = $1", set.Name+Expanded)
 	return min(int(max(n, all)), len(set.Steps)), err
 }
 

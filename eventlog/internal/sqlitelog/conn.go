@@ -16,6 +16,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/internal/dblog"
 )
 
 // minSQLite is the first version whose checkpoints cannot meet the WAL-reset
@@ -122,15 +123,9 @@ func (c *conn) query(ctx context.Context, query string, args []any, row func([]d
 	return each(ctx, rows, row)
 }
 
-// value returns the one value that a query yields.
-func value[T any](ctx context.Context, c *conn, query string, args ...any) (v T, err error) {
-	_, err = eventlog.QueryOne(querier{ctx, c}, query, args, &v)
-	return v, err
-}
-
-// integer is [value] of an integer.
+// integer returns the one integer that a query yields.
 func (c *conn) integer(ctx context.Context, query string, args ...any) (int64, error) {
-	return value[int64](ctx, c, query, args...)
+	return dblog.One[int64](querier{ctx, c}, query, args...)
 }
 
 // maxStatements bounds the statements that a connection keeps prepared. There are few

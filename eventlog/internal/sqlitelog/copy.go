@@ -175,7 +175,7 @@ func verify(ctx context.Context, path string) (report BackupReport, err error) {
 	}
 	report.Bytes = info.Size()
 	err = l.readers.with(ctx, func(r *conn) error {
-		found, err := value[string](ctx, r, "PRAGMA quick_check(1)")
+		found, err := dblog.One[string](querier{ctx, r}, "PRAGMA quick_check(1)")
 		if err == nil && found != "ok" {
 			err = fmt.Errorf("%w: %v", eventlog.ErrLogCorrupt, found)
 		}

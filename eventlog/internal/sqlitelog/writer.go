@@ -43,7 +43,7 @@ func (w *writer) prepare(ctx context.Context, synchronous string) error {
 	if err := w.conn.execAll(ctx, writing(synchronous)); err != nil {
 		return err
 	}
-	mode, err := value[string](ctx, w.conn, "PRAGMA journal_mode")
+	mode, err := dblog.One[string](querier{ctx, w.conn}, "PRAGMA journal_mode")
 	if err != nil {
 		return err
 	}
