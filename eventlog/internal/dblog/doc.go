@@ -12,7 +12,7 @@
 // A row of the table run can be missing or behind its events: the Starling runtime goes on
 // appending to a database that was migrated and does not know the table, and tables are
 // restored one by one. So the events decide. A lookup of one run compares its row with its
-// last event, in the same statement ([Backend.Stands]). For listings, each log finds the runs
+// last event, in the same statement ([Backend.Position]). For listings, each log finds the runs
 // that are behind in its own way ([Backend].Behind). A log opened for writing brings the rows
 // up to date; a read-only log computes what it returns.
 //

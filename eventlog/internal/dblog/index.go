@@ -221,7 +221,7 @@ func (x *Backend) Position(ctx context.Context, runID string) (at pending.Positi
 	return at, false, nil
 }
 
-// Look is Stands, for a row that a log which writes brings up to date.
+// Look is Position, for a row that a log which writes brings up to date.
 func (x *Backend) Look(ctx context.Context, runID string) (at pending.Position, kept bool, err error) {
 	at, kept, err = x.Position(ctx, runID)
 	if err == nil && !kept && x.BringUp(ctx, runID) == nil {

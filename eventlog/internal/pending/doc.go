@@ -10,7 +10,7 @@
 //     the backend's writer takes its front ([Runs.Take]) and commits it. The next batch
 //     gathers meanwhile; [Runs.Gather] also waits a moment for the callers that were just
 //     answered. A full queue makes Append wait.
-//  3. The backend reports the outcome: [Runs.Durable], [Run.GiveUp] for a run that another
+//  3. The backend reports the outcome: [Runs.Acknowledge], also for runs that another
 //     writer has continued, or [Runs.Stop] for the whole log.
 //  4. The barriers ([Runs.Sync]) that waited for it return.
 //
