@@ -248,9 +248,12 @@ func create(ctx context.Context, c *conn) error {
 
 // examine vets the objects in the file and returns its layout version.
 func examine(ctx context.Context, c *conn) (layout int, err error) {
-	var version, app int64
-	const header = "SELECT user_version, application_id FROM pragma_user_version, pragma_application_id"
-	if _, err := eventlog.QueryOne(querier{ctx, c}, header, nil, &version, &app); err != nil {
+	version, err := c.integer(ctx, "PRAGMA user_version")
+	if err != nil {
+		return 0, err
+	}
+	app, err := c.integer(ctx, "PRAGMA application_id")
+	if err != nil {
 		return 0, err
 	}
 	if app == applicationID && version > layoutVersion {
