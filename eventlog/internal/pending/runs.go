@@ -555,15 +555,15 @@ func ModuleLost(runID string) error {
 // fenced is a log for the writer that received one run in one epoch.
 type fenced struct {
 	eventlog.EventLog
-	runID  string
-	append func(ctx context.Context, ev event.Event) error
-	sync   func(ctx context.Context) error
+	runID string
+	write func(ctx context.Context, ev event.Event) error
+	sync  func(ctx context.Context) error
 }
 
 // Fenced returns the log for the writer that received the run in an epoch, see
 // [eventlog.Store]. The functions append to the run in the epoch, and wait for its events.
-func Fenced(log eventlog.EventLog, runID string, append func(ctx context.Context, ev event.Event) error, sync func(ctx context.Context) error) eventlog.EventLog {
-	return &fenced{log, runID, append, sync}
+func Fenced(log eventlog.EventLog, runID string, write func(ctx context.Context, ev event.Event) error, sync func(ctx context.Context) error) eventlog.EventLog {
+	return &fenced{log, runID, write, sync}
 }
 
 // Append implements [eventlog.EventLog]. It takes events of the writer's run alone.
@@ -571,7 +571,7 @@ func (w *fenced) Append(ctx context.Context, runID string, ev event.Event) error
 	if runID != w.runID {
 		return fmt.Errorf("%w: the writer was given run %q, not %q", eventlog.ErrInvalidAppend, w.runID, runID)
 	}
-	return w.append(ctx, ev)
+	return w.write(ctx, ev)
 }
 
 // Sync implements [eventlog.EventLog].
