@@ -111,8 +111,8 @@ func (d *Daemon) bounded(t tenant.Tenant, k *snapshot) Account {
 	return a
 }
 
-// Reaches reports whether there are requests that the policies allow a tool of the tenant.
-func (a Account) Reaches(tool string) bool {
+// reaches reports whether there are requests that the policies allow a tool of the tenant.
+func (a Account) reaches(tool string) bool {
 	return a.snapshot.unreadable == nil && a.operator.Opens(tool) && a.snapshot.policy.Opens(tool)
 }
 

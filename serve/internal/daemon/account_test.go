@@ -69,7 +69,7 @@ func TestAPolicyThatIsNone(t *testing.T) {
 	k.parse("alice", nil)
 	a := (&Daemon{}).bounded(tenant.Tenant{}, k)
 	_, err := (&Daemon{agents: map[string]*Agent{}}).inspectModule(t.Context(), a, "m", nil)
-	if !errors.Is(err, k.unreadable) || k.unreadable == nil || k.policy != nothing() || a.Reaches("tool") {
+	if !errors.Is(err, k.unreadable) || k.unreadable == nil || k.policy != nothing() || a.reaches("tool") {
 		t.Errorf("a policy was read: %+v, %v", k.policy, err)
 	}
 	k = &snapshot{policy: nothing()}

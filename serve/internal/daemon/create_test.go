@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
 	"github.com/starling-host/starling/serve/queue"
 )
 
@@ -88,13 +89,15 @@ func TestEverySubmissionIsAdmitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	assistant, err := w.daemon.Assistant(account)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, ticket := range []string{"", "a ticket"} {
-		_, err := w.daemon.Call(t.Context(), account, "other", []byte("{}"), ticket)
-		p, _ := errors.AsType[*daemon.Problem](err)
-		if p == nil {
-			t.Fatalf("a call with the ticket %q: %v", ticket, err)
+		_, err := assistant.Tools.Call(t.Context(), mcpsrv.Call{Name: "other", Arguments: []byte("{}"), Ticket: ticket})
+		if !errors.Is(err, mcpsrv.ErrRefused) || !strings.Contains(err.Error(), "almost full") {
+			t.Errorf("a call with the ticket %q: %v", ticket, err)
 		}
-		refused[fmt.Sprintf("a call with the ticket %q", ticket)] = p.Status
 	}
 	for what, status := range refused {
 		if status != http.StatusInsufficientStorage {

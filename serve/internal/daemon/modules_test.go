@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/serve/internal/daemon"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
@@ -276,9 +277,13 @@ func TestARequestDoesNotWaitForASlowModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	assistant, err := w.daemon.Assistant(account)
+	if err != nil {
+		t.Fatal(err)
+	}
 	waited := make(chan error, 1)
 	go func() { // an assistant's call waits for the run, and so for the module
-		_, err := w.daemon.Call(t.Context(), account, "greet", []byte("{}"), "")
+		_, err := assistant.Tools.Call(t.Context(), mcpsrv.Call{Name: "greet", Arguments: []byte("{}")})
 		waited <- err
 	}()
 	late := time.AfterFunc(awaitTime, openGate)

@@ -3,20 +3,20 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
-	"slices"
+	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/receipt"
-	"github.com/starling-host/starling/eventlog/span"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/step"
 	"github.com/starling-host/starling/runtime/tool"
+	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/mcpsrv"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/queue"
 )
@@ -48,102 +48,150 @@ func (d *Daemon) getTool(r *request) (toolDocument, error) {
 	return newToolDocument(m, t), err
 }
 
-// Tools returns what the tenant's tools say of themselves.
-func (a Account) Tools() []abi.ToolDescription {
-	return slices.Concat(lists.Map(a.snapshot.modules, func(m owned) []abi.ToolDescription { return m.tools })...)
+// Assistant returns what the MCP clients of a tenant see and call: its runs and its tools.
+func (d *Daemon) Assistant(a Account) (mcpsrv.View, error) {
+	log, err := d.View(a)
+	return mcpsrv.View{Log: &log, Tools: tools{d, a, log}, Owner: a.ID}, err
 }
 
-// Outcome is the state of a run of one call. Its id is as the tenant knows it.
-type Outcome struct {
-	span.Document
-	Receipt *receipt.Receipt // of a run that has ended; nil if the host signs none
+// tools are the tools of a tenant for MCP clients.
+type tools struct {
+	*Daemon
+	account Account
+	view    eventview.View
 }
 
-// Call starts a run of one call of a tool and waits for its end, as the HTTP request does. An error
-// means that there is no run, or that it has not ended; errors of the caller are a *tool.InputError or
-// a [*Problem]. If
-// ctx ends while the daemon serves, the caller has given up, and the run is cancelled. If the
-// caller passes a ticket of its own, [Daemon.CancelCall] can cancel it too, on any host.
-func (d *Daemon) Call(ctx context.Context, a Account, name string, input json.RawMessage, ticket string) (Outcome, error) {
-	leave, err := enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
+var _ mcpsrv.Lasting = tools{}
+
+// List implements [mcpsrv.Tools].
+func (t tools) List(context.Context) (all []mcpsrv.Tool, err error) {
+	for _, m := range t.account.snapshot.modules {
+		for _, tool := range m.tools {
+			all = append(all, mcpsrv.ToolOf(tool, !t.account.reaches(tool.Name)))
+		}
+	}
+	return all, nil
+}
+
+// Call implements [mcpsrv.Tools], as the HTTP request does. If ctx ends while the daemon serves, the
+// caller has given up, and the run is cancelled. If the caller passes a ticket of its own, Cancel can
+// cancel it too, on any host.
+func (t tools) Call(ctx context.Context, c mcpsrv.Call) (r mcpsrv.Result, err error) {
+	defer func() { err = forClients(err) }()
+	leave, err := enter(ctx, t.streams, t.account.Tenant, t.config.Requests.Streams)
 	if err != nil {
-		return Outcome{}, err
+		return r, err
 	}
 	defer leave()
-	id, err := d.Begin(ctx, a, name, input, ticket, true)
+	id, err := t.begin(ctx, c, true)
 	if err != nil {
-		d.giveUp(ctx, fullID(a.ID, id)) // it may be there nevertheless
-		return Outcome{}, err
+		t.giveUp(ctx, fullID(t.account.ID, id)) // it may be there nevertheless
+		return r, err
 	}
-	share.Of(ctx).Keep(int64(3 * len(input))) // the body, its message and the input are kept
-	out, err := d.state(ctx, a, id, d.config.Requests.Wait)
+	share.Of(ctx).Keep(int64(3 * len(c.Arguments))) // the body, its message and the input are kept
+	out, err := t.state(ctx, id, t.config.Requests.Wait)
 	if err == nil && out.Status == eventlog.StatusOpen {
 		err = cmp.Or[error](ctx.Err(), busy.because("run %s is still in progress", id))
 	}
 	if err != nil {
-		d.giveUp(ctx, fullID(a.ID, id))
+		t.giveUp(ctx, fullID(t.account.ID, id))
 	}
-	return out, err
+	return out.End, err
 }
 
-// Begin starts a run of one call of a tool, as Call does, and returns its id. With an error, too, the
-// run may be there. A caller that waits for its end waits for its module as well.
-func (d *Daemon) Begin(ctx context.Context, a Account, name string, input json.RawMessage, ticket string, waits bool) (id string, err error) {
-	doc, err := step.ParseInput(input, nil)
+// Begin implements [mcpsrv.Lasting].
+func (t tools) Begin(ctx context.Context, c mcpsrv.Call) (id string, err error) {
+	c.Ticket = "" // a task is cancelled by its id
+	id, err = t.begin(ctx, c, false)
+	return id, forClients(err)
+}
+
+// begin starts a run of one call of a tool and returns its id. With an error, too, the run may be there. A
+// caller that waits for its end waits for its module as well.
+func (t tools) begin(ctx context.Context, c mcpsrv.Call, waits bool) (id string, err error) {
+	doc, err := step.ParseInput(c.Arguments, nil)
 	if err != nil {
 		return "", err
 	}
-	if err := d.admits(ctx, a); err != nil {
+	if err := t.admits(ctx, t.account); err != nil {
 		return "", err
 	}
 	var by once
-	if ticket != "" { // kept for as long as a client may wait
-		by = once{key: ticketKey(ticket), request: ticketRequest, lives: d.config.Requests.Wait + ticketSlack}
+	if c.Ticket != "" { // kept for as long as a client may wait
+		by = once{key: ticketKey(c.Ticket), request: ticketRequest, lives: t.config.Requests.Wait + ticketSlack}
 	}
-	return d.accept(ctx, a, runRequest{Tool: name, callRequest: callRequest{Input: doc}}, by, waits)
+	return t.accept(ctx, t.account, runRequest{Tool: c.Name, callRequest: callRequest{Input: doc}}, by, waits)
 }
 
-// Outcome returns the state of a run of a call when it has ended, or after a time.
-func (d *Daemon) Outcome(ctx context.Context, a Account, id string, most time.Duration) (Outcome, error) {
+// Outcome implements [mcpsrv.Lasting].
+func (t tools) Outcome(ctx context.Context, id string, most time.Duration) (mcpsrv.Outcome, error) {
 	if most > 0 {
-		leave, err := enter(ctx, d.streams, a.Tenant, d.config.Requests.Streams)
+		leave, err := enter(ctx, t.streams, t.account.Tenant, t.config.Requests.Streams)
 		if err != nil {
-			return Outcome{}, err
+			return mcpsrv.Outcome{}, forClients(err)
 		}
 		defer leave()
 	}
-	return d.state(ctx, a, id, most)
+	o, err := t.state(ctx, id, most)
+	if p, ok := errors.AsType[*Problem](err); ok && (p.Status == notFound.status || p.Status == removed.status) {
+		err = mcpsrv.ErrNoTask
+	}
+	return o, forClients(err)
 }
 
-// state is Outcome for a caller that has entered.
-func (d *Daemon) state(ctx context.Context, a Account, id string, most time.Duration) (out Outcome, err error) {
-	out.RunID = id
-	view, err := d.View(a)
-	if err == nil && !ulid().MatchString(id) {
-		err = notFound.plain()
+// state returns the state of a run of a call when it has ended, or after a time.
+func (t tools) state(ctx context.Context, id string, most time.Duration) (o mcpsrv.Outcome, err error) {
+	if !ulid().MatchString(id) {
+		return o, notFound.plain()
 	}
-	if err != nil {
-		return out, err
-	}
-	run, err := d.outcome(ctx, view, id, most)
+	run, err := t.outcome(ctx, t.view, id, most)
 	if err == nil && run.Tool == "" {
 		err = notFound.plain()
 	}
 	if err != nil {
-		return out, err
+		return o, err
 	}
-	if out.Document = run.Document; out.Status != eventlog.StatusOpen {
-		out.Receipt = d.receiptOf(ctx, view, id)
+	o = mcpsrv.Outcome{Document: run.Document, End: mcpsrv.Result{RunID: id, Output: run.Result}}
+	if run.Error != nil {
+		o.End.Error = run.Error.Message
 	}
-	return out, nil
+	if run.Status != eventlog.StatusOpen {
+		o.End.Receipt = t.receiptOf(ctx, t.view, id)
+	}
+	return o, nil
 }
 
-// Stop cancels a run. If it has ended or does not exist, nothing happens.
-func (d *Daemon) Stop(ctx context.Context, a Account, id string) error {
-	if err := d.config.Queue.Cancel(ctx, fullID(a.ID, id)); !errors.Is(err, queue.ErrNotFound) {
+// Recent implements [mcpsrv.Lasting].
+func (t tools) Recent(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
+	return t.view.Runs(ctx, o)
+}
+
+// Stop implements [mcpsrv.Lasting].
+func (t tools) Stop(ctx context.Context, id string) error {
+	if err := t.config.Queue.Cancel(ctx, fullID(t.account.ID, id)); !errors.Is(err, queue.ErrNotFound) {
 		return err
 	}
 	return nil
+}
+
+// forClients returns the error to an MCP client for one of the daemon.
+func forClients(err error) error {
+	p, ok := errors.AsType[*Problem](err)
+	if !ok {
+		return err
+	}
+	reason := mcpsrv.ErrRefused
+	switch p.Status {
+	case http.StatusNotFound:
+		reason = mcpsrv.ErrNoTool
+	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+		reason = mcpsrv.ErrBusy
+	case http.StatusGone, http.StatusUnauthorized:
+		reason = mcpsrv.ErrLost
+	case http.StatusInternalServerError:
+		reason = errors.New("the host has failed")
+	}
+	return fmt.Errorf("%w: %s", reason, cmp.Or(p.Detail, p.Title))
 }
 
 // ticketSlack is for hosts whose clocks differ.
@@ -154,14 +202,13 @@ var ticketRequest = canon.Sum([]byte("ticket of a call"))
 
 func ticketKey(ticket string) string { return "ticket " + canon.Sum([]byte(ticket)).String() }
 
-// CancelCall cancels the run that [Daemon.Call] started with a ticket, on this host or another. If
-// it does not exist or has ended, nothing happens.
-func (d *Daemon) CancelCall(ctx context.Context, a Account, ticket string) error {
-	id, found, err := d.config.Tenants.Answered(ctx, a.ID, ticketKey(ticket), ticketRequest)
+// Cancel implements [mcpsrv.Tools], on this host or another.
+func (t tools) Cancel(ctx context.Context, ticket string) error {
+	id, found, err := t.config.Tenants.Answered(ctx, t.account.ID, ticketKey(ticket), ticketRequest)
 	if err != nil || !found {
 		return err
 	}
-	return d.Stop(ctx, a, string(id))
+	return t.Stop(ctx, string(id))
 }
 
 // giveUp cancels a run whose caller has stopped waiting.

@@ -289,34 +289,13 @@ func (w *world) mount(t *testing.T) {
 	}
 	server, err := mcpsrv.NewHandler(mcpsrv.Config{Scope: func(r *http.Request) (mcpsrv.View, error) {
 		a, _ := daemon.AccountOf(r.Context())
-		log, err := w.daemon.View(a)
-		return mcpsrv.View{Log: &log, Tools: toolsOf{w.daemon, a}, Owner: a.ID}, err
+		return w.daemon.Assistant(a)
 	}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.daemon.Mount(pages, server)
 }
-
-// toolsOf are the tools of a tenant for the MCP server.
-type toolsOf struct {
-	daemon  *daemon.Daemon
-	account daemon.Account
-}
-
-func (o toolsOf) List(context.Context) (list []mcpsrv.Tool, err error) {
-	for _, d := range o.account.Tools() {
-		list = append(list, mcpsrv.Tool{Name: d.Name, Description: d.Description, InputSchema: json.RawMessage(d.InputSchema)})
-	}
-	return list, nil
-}
-
-func (o toolsOf) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error) {
-	out, err := o.daemon.Call(ctx, o.account, c.Name, c.Arguments, c.Ticket)
-	return mcpsrv.Result{RunID: out.RunID, Output: out.Result}, err
-}
-
-func (o toolsOf) Cancel(context.Context, string) error { return nil }
 
 // modules returns the digests of alice's modules by name.
 func (w *world) modules() map[string]string {
