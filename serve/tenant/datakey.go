@@ -69,9 +69,8 @@ func (w *wrappedKey) wrap(m MasterKey, key store.DataKey) error {
 	if err != nil {
 		return err
 	}
-	w.master = m.ID()
-	w.wrapped, err = encrypt(wrapping, key.Bytes(), "data key", w.tenant, w.id)
-	return err
+	w.master, w.wrapped = m.ID(), encrypt(wrapping, key.Bytes(), "data key", w.tenant, w.id)
+	return nil
 }
 
 func (s *Store) unwrap(w wrappedKey) (store.DataKey, error) {
@@ -254,7 +253,7 @@ func (h Holdings) Encrypt(purpose string, text []byte, binding ...string) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	return encrypt(sub, text, binding...)
+	return encrypt(sub, text, binding...), nil
 }
 
 // Decrypt is the inverse of Encrypt.
@@ -269,33 +268,23 @@ func (h Holdings) Decrypt(purpose string, encrypted []byte, binding ...string) (
 // encrypt encrypts text with AES-256-GCM under a random nonce, which stands before
 // the result. It opens only with the same key and the same binding: its purpose
 // and its place.
-func encrypt(key, text []byte, binding ...string) ([]byte, error) {
-	a, err := aead(key)
-	if err != nil {
-		return nil, err
-	}
-	return a.Seal(nil, nil, text, bind(binding)), nil
+func encrypt(key, text []byte, binding ...string) []byte {
+	return aead(key).Seal(nil, nil, text, bind(binding))
 }
 
 // decrypt is the inverse of encrypt.
 func decrypt(key, encrypted []byte, binding ...string) ([]byte, error) {
-	a, err := aead(key)
-	if err != nil {
-		return nil, err
-	}
-	text, err := a.Open(nil, nil, encrypted, bind(binding))
+	text, err := aead(key).Open(nil, nil, encrypted, bind(binding))
 	if err != nil {
 		return nil, errNotDecrypted
 	}
 	return text, nil
 }
 
-func aead(key []byte) (cipher.AEAD, error) {
-	block, err := aes.NewCipher(key)
-	if err != nil {
-		return nil, fmt.Errorf("tenant: %w", err)
-	}
-	return cipher.NewGCMWithRandomNonce(block)
+func aead(key []byte) cipher.AEAD {
+	block, _ := aes.NewCipher(key) // every key here has the right length
+	a, _ := cipher.NewGCMWithRandomNonce(block)
+	return a
 }
 
 // bind joins parts so that no two lists of parts give the same bytes: each part is
@@ -329,11 +318,7 @@ type master struct {
 func NewMasterKey() MasterKey {
 	var secret [masterSize]byte
 	_, _ = rand.Read(secret[:]) // never fails
-	k, err := masterFrom(secret)
-	if err != nil {
-		panic(err) // the sizes are constants
-	}
-	return k
+	return masterFrom(secret)
 }
 
 // maxMasterKeys is how many master keys a file may have.
@@ -356,10 +341,7 @@ func ParseMasterKeys(text []byte) (keys []MasterKey, err error) {
 		if _, err := hex.Decode(secret[:], digits); err != nil {
 			return nil, fmt.Errorf("%w: the master key has a character that is not a hexadecimal digit", ErrInvalid)
 		}
-		k, err := masterFrom(secret)
-		if err != nil {
-			return nil, err
-		}
+		k := masterFrom(secret)
 		if !slices.ContainsFunc(keys, func(other MasterKey) bool { return other.ID() == k.ID() }) {
 			keys = append(keys, k)
 		}
@@ -370,13 +352,19 @@ func ParseMasterKeys(text []byte) (keys []MasterKey, err error) {
 	return keys, nil
 }
 
-func masterFrom(secret [masterSize]byte) (MasterKey, error) {
-	id, err := hkdf.Key(sha256.New, secret[:], nil, labelMaster, 16)
+func masterFrom(secret [masterSize]byte) MasterKey {
+	m := &master{secret: secret}
+	m.id = hex.EncodeToString(m.derive(labelMaster, 16))
+	return MasterKey{func() *master { return m }}
+}
+
+// derive returns a key that is derived from the secret for one purpose.
+func (m *master) derive(label string, size int) []byte {
+	key, err := hkdf.Key(sha256.New, m.secret[:], nil, label, size)
 	if err != nil {
-		return MasterKey{}, fmt.Errorf("tenant: id of the master key: %w", err)
+		panic(err) // the sizes are constants
 	}
-	m := &master{secret, hex.EncodeToString(id)}
-	return MasterKey{func() *master { return m }}, nil
+	return key
 }
 
 // ReadMasterKeys reads the master keys of a file, see [ParseMasterKeys]. A file that others
@@ -440,11 +428,7 @@ func (k MasterKey) wrapping() ([]byte, error) {
 	if k.of == nil {
 		return nil, ErrNoMasterKey
 	}
-	b, err := hkdf.Key(sha256.New, k.of().secret[:], nil, labelWrap, masterSize)
-	if err != nil {
-		return nil, fmt.Errorf("tenant: derive the wrapping key: %w", err)
-	}
-	return b, nil
+	return k.of().derive(labelWrap, masterSize), nil
 }
 
 // MasterKeyVariable has the master key where there is no file, as in a container

@@ -95,10 +95,7 @@ func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value 
 	if err := validSecretValue(value); err != nil {
 		return fmt.Errorf("secret %s: %w", sec.Name, err)
 	}
-	audience, err := json.Marshal(sec.Audience)
-	if err != nil {
-		return fmt.Errorf("tenant: encode the audience: %w", err)
-	}
+	audience, _ := json.Marshal(sec.Audience) // texts cannot fail
 	return s.transactFor(ctx, tenant, func(tx eventlog.Tx) error {
 		var others int64
 		if _, err := eventlog.QueryOne(tx, "SELECT count(*) FROM tenant_secret WHERE tenant = $1 AND name <> $2", []any{tenant, sec.Name}, &others); err != nil {
@@ -111,10 +108,7 @@ func (s *Store) SetSecret(ctx context.Context, tenant string, sec Secret, value 
 		if err != nil {
 			return err
 		}
-		encrypted, err := encrypt(key, []byte(value.Reveal()), tenant, sec.Name, string(audience), string(sec.Place))
-		if err != nil {
-			return err
-		}
+		encrypted := encrypt(key, []byte(value.Reveal()), tenant, sec.Name, string(audience), string(sec.Place))
 		_, err = tx.Exec(`INSERT INTO tenant_secret (tenant, name, audience, place, encrypted, updated) VALUES ($1, $2, $3, $4, $5, $6)
 ON CONFLICT (tenant, name) DO UPDATE SET audience = excluded.audience, place = excluded.place, encrypted = excluded.encrypted, updated = excluded.updated`,
 			tenant, sec.Name, string(audience), string(sec.Place), encrypted, s.now().UnixNano())
@@ -158,10 +152,7 @@ func (s *Store) Secret(ctx context.Context, tenant, name string) (sec Secret, va
 		value = NewValue(string(text))
 		return nil
 	})
-	if err != nil {
-		return Secret{}, Value{}, err
-	}
-	return sec, value, nil
+	return sec, value, err
 }
 
 const secretColumns = "name, audience, place, updated"

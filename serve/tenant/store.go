@@ -78,11 +78,8 @@ func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 	if err := t.valid(); err != nil {
 		return Tenant{}, err
 	}
-	limits, err := json.Marshal(t.Limits)
-	if err != nil {
-		return Tenant{}, fmt.Errorf("tenant: encode limits: %w", err)
-	}
-	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
+	limits, _ := json.Marshal(t.Limits) // numbers cannot fail
+	err := s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		_, err := tx.Exec(`INSERT INTO tenant (id, name, created, suspended, erased, weight, limits) VALUES ($1, $2, $3, 0, 0, $4, $5)`,
 			t.ID, t.Name, t.Created.UnixNano(), int64(t.Weight), string(limits))
 		if err != nil {
@@ -96,8 +93,12 @@ func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 const tenantColumns = "id, name, created, suspended, erased, weight, limits, revision"
 
 // Tenant returns one tenant, even if it is suspended or erased.
-func (s *Store) Tenant(ctx context.Context, id string) (t Tenant, err error) {
-	list, err := eventlog.ViewAll(ctx, s.db, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", []any{id}, justTenant)
+func (s *Store) Tenant(ctx context.Context, id string) (Tenant, error) {
+	return eventlog.View(ctx, s.db, func(q eventlog.Querier) (Tenant, error) { return readTenant(q, id) })
+}
+
+func readTenant(q eventlog.Querier, id string) (Tenant, error) {
+	list, err := eventlog.QueryAll(q, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", []any{id}, justTenant)
 	if err == nil && len(list) == 0 {
 		err = notFound("tenant", id)
 	}
@@ -148,19 +149,15 @@ func (s *Store) suspended(ctx context.Context, id string, since int64) error {
 // tenant, possibly several times. Concurrent changes are not lost.
 func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) error {
 	return s.transactFor(ctx, id, func(tx eventlog.Tx) error {
-		list, err := eventlog.QueryAll(tx, "SELECT "+tenantColumns+" FROM tenant WHERE id = $1", []any{id}, justTenant)
+		t, err := readTenant(tx, id)
 		if err != nil {
 			return err
 		}
-		t := list[0]
 		change(&t)
 		if err := validWeight(t.Weight); err != nil {
 			return err
 		}
-		limits, err := json.Marshal(t.Limits)
-		if err != nil {
-			return fmt.Errorf("tenant: encode limits: %w", err)
-		}
+		limits, _ := json.Marshal(t.Limits) // numbers cannot fail
 		_, err = tx.Exec("UPDATE tenant SET limits = $2, weight = $3 WHERE id = $1", t.ID, string(limits), int64(t.Weight))
 		return err
 	})
@@ -169,17 +166,11 @@ func (s *Store) Change(ctx context.Context, id string, change func(*Tenant)) err
 // needTenant returns why nothing may be stored for a tenant: it does not exist, or
 // was erased.
 func needTenant(q eventlog.Querier, id string) error {
-	var erased int64
-	found, err := eventlog.QueryOne(q, "SELECT erased FROM tenant WHERE id = $1", []any{id}, &erased)
-	switch {
-	case err != nil:
-		return err
-	case !found:
-		return notFound("tenant", id)
-	case erased != 0:
-		return fmt.Errorf("%w: %q", ErrErased, id)
+	t, err := readTenant(q, id)
+	if err == nil && !t.Erased.IsZero() {
+		err = fmt.Errorf("%w: %q", ErrErased, id)
 	}
-	return nil
+	return err
 }
 
 // transactFor runs fn in a transaction if the tenant can have something stored.
@@ -288,16 +279,12 @@ func (s *Store) Once(tx eventlog.Tx, tenant, key string, request canon.Hash, ans
 	if err != nil {
 		return nil, err
 	}
-	encrypted, err := encrypt(sub, answer, tenant, key, string(request[:]))
-	if err != nil {
-		return nil, err
-	}
 	// An expired answer to the key may still be there. [Collect] deletes those that nobody asks for again.
 	// If a request with the key was carried out since it was looked for, its answer stays.
 	n, err := tx.Exec(`INSERT INTO tenant_answer (tenant, key, request, encrypted, expires) VALUES ($1, $2, $3, $4, $5)
 	ON CONFLICT (tenant, key) DO UPDATE SET request = excluded.request, encrypted = excluded.encrypted, expires = excluded.expires
 	WHERE tenant_answer.expires <= $6`,
-		tenant, key, request[:], encrypted, s.now().Add(lives).UnixNano(), s.now().UnixNano())
+		tenant, key, request[:], encrypt(sub, answer, tenant, key, string(request[:])), s.now().Add(lives).UnixNano(), s.now().UnixNano())
 	if err == nil && n == 0 {
 		earlier, _, err = s.answered(tx, tenant, key, request)
 	}
