@@ -45,3 +45,16 @@ func Pause(ctx context.Context, d time.Duration) {
 	case <-ctx.Done():
 	}
 }
+
+// Every yields at once and then after each interval, until ctx ends.
+func Every(ctx context.Context, interval time.Duration) func(yield func() bool) {
+	return func(yield func() bool) {
+		for tick := time.Tick(interval); yield(); {
+			select {
+			case <-tick:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}
+}

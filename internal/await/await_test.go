@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/starling-host/starling/internal/await"
@@ -40,4 +41,26 @@ func TestPause(t *testing.T) {
 	if await.Pause(t.Context(), time.Millisecond); time.Since(start) < time.Millisecond {
 		t.Error("the pause ended early")
 	}
+}
+
+func TestEvery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		start, n := time.Now(), 0
+		for range await.Every(ctx, time.Minute) {
+			if passed := time.Since(start); passed != time.Duration(n)*time.Minute {
+				t.Errorf("turn %d is after %v", n, passed)
+			}
+			if n++; n == 3 {
+				cancel()
+			}
+		}
+		if n != 3 {
+			t.Errorf("%d turns", n)
+		}
+		for range await.Every(t.Context(), time.Minute) {
+			break
+		}
+	})
 }

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -383,15 +384,9 @@ func (c *serverClock) ask(ctx context.Context) error {
 // keep reads the server's time every so often until ctx ends. While the server does
 // not answer, the last reading holds.
 func (c *serverClock) keep(ctx context.Context, every time.Duration) {
-	tick := time.Tick(every)
-	for {
-		select {
-		case <-tick:
-			limited, cancel := context.WithTimeout(ctx, every)
-			_ = c.ask(limited)
-			cancel()
-		case <-ctx.Done():
-			return
-		}
+	for range await.Every(ctx, every) {
+		limited, cancel := context.WithTimeout(ctx, every)
+		_ = c.ask(limited)
+		cancel()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
@@ -254,15 +255,9 @@ func NewDirectory(ctx context.Context, store *tenant.Store, defaults tenant.Limi
 // Keep reads the tenants periodically until ctx ends. While the database does not answer, the last
 // result stays valid.
 func (d *Directory) Keep(ctx context.Context) {
-	tick := time.Tick(refresh)
-	for {
-		select {
-		case <-tick:
-			if err := d.read(ctx); err != nil && ctx.Err() == nil {
-				d.logger.Warn("tenants not read", "error", err.Error())
-			}
-		case <-ctx.Done():
-			return
+	for range await.Every(ctx, refresh) {
+		if err := d.read(ctx); err != nil && ctx.Err() == nil {
+			d.logger.Warn("tenants not read", "error", err.Error())
 		}
 	}
 }

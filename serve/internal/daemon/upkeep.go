@@ -9,6 +9,7 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
+	"github.com/starling-host/starling/internal/await"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -17,8 +18,8 @@ const collectEvery = 20 * time.Minute
 
 // upkeep removes old runs and unused modules from time to time, until ctx ends.
 func (d *Daemon) upkeep(ctx context.Context) {
-	tick := time.Tick(min(d.config.Retention.Every, collectEvery))
-	for pruned := (time.Time{}); ; {
+	var pruned time.Time
+	for range await.Every(ctx, min(d.config.Retention.Every, collectEvery)) {
 		if d.config.Retention.OlderThan > 0 && time.Since(pruned) >= d.config.Retention.Every {
 			pruned = time.Now()
 			d.retain(ctx)
@@ -29,11 +30,6 @@ func (d *Daemon) upkeep(ctx context.Context) {
 		}
 		if err != nil && ctx.Err() == nil {
 			d.logger.Warn("cannot remove unused modules", "error", err.Error())
-		}
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			return
 		}
 	}
 }
@@ -133,9 +129,9 @@ func (s *diskSpace) need(bytes int64, refused level) error {
 
 // watch logs when the disk gets full, and when it has room again, until ctx ends.
 func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
-	tick := time.Tick(5 * time.Second)
 	refused := map[level]string{spaceLow: "modules", spaceShort: "modules and runs", spaceFull: "everything that writes"}
-	for last := spaceOK; ; {
+	last := spaceOK
+	for range await.Every(ctx, 5*time.Second) {
 		now, room := s.look(0)
 		switch {
 		case now != last && now > spaceOK:
@@ -144,10 +140,5 @@ func (s *diskSpace) watch(ctx context.Context, logger *slog.Logger) {
 			logger.Info("the disk has room again", "free", room.Free, "of", room.Total)
 		}
 		last = now
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			return
-		}
 	}
 }
