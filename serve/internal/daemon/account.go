@@ -86,13 +86,16 @@ func (d *Daemon) accountOf(ctx context.Context, t tenant.Tenant) (Account, error
 	d.config.Directory.update(t)
 	t.Limits = t.Limits.Or(d.config.Limits)
 	d.outbound.allow(t)
-	k := d.accounts.find(t)
+	if !t.Erased.IsZero() {
+		d.accounts.Take(t.ID)
+	}
+	k := d.accounts.Find(t.ID)
 	if k == nil || k.Revision < t.Revision {
 		var err error
 		if k, err = d.readSnapshot(ctx, t.ID, k); err != nil {
 			return Account{}, err
 		}
-		d.accounts.keep(t.ID, k)
+		d.accounts.Put(t.ID, k, k.size)
 	}
 	return d.bounded(t, k), nil
 }
@@ -187,49 +190,6 @@ const (
 	// cachedFor bounds how long the data of a tenant is cached, including its data key.
 	cachedFor = time.Minute
 )
-
-// accountCache has snapshots of tenants. It drops all of them when it is full, and a minute after
-// it stored the first one.
-type accountCache struct {
-	mu    sync.Mutex
-	of    map[string]*snapshot // by tenant; guarded by mu, and so is what follows
-	size  int                  // bytes of all
-	timer *time.Timer          // forgets them; nil before the first
-}
-
-// find returns the snapshot of a tenant, or nil. It drops the snapshot of an erased tenant.
-func (c *accountCache) find(t tenant.Tenant) *snapshot {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if k := c.of[t.ID]; k != nil && !t.Erased.IsZero() {
-		c.size -= k.size
-		delete(c.of, t.ID)
-	}
-	return c.of[t.ID]
-}
-
-// keep remembers the snapshot of a tenant, in place of an earlier one.
-func (c *accountCache) keep(id string, k *snapshot) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	added := k.size
-	if was := c.of[id]; was != nil {
-		added -= was.size
-	}
-	if len(c.of) == 0 || c.size+added > maxCached {
-		if c.timer != nil {
-			c.timer.Stop()
-		}
-		c.of, c.size, added = map[string]*snapshot{}, 0, k.size
-		c.timer = time.AfterFunc(cachedFor, func() {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.of, c.size = nil, 0
-		})
-	}
-	c.of[id] = k
-	c.size += added
-}
 
 // Directory has the limits of all tenants in memory for the queue, which asks inside
 // transactions. It reads them again every few seconds, and the daemon updates it in

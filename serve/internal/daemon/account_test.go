@@ -2,64 +2,12 @@ package daemon
 
 import (
 	"errors"
-	"fmt"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/serve/tenant"
 )
-
-// TestTenantCacheIsBounded: as many as there is room for, and a large one alone.
-func TestTenantCacheIsBounded(t *testing.T) {
-	var c accountCache
-	for i := range 10 {
-		c.keep(fmt.Sprint(i), &snapshot{size: maxCached / 4})
-		if c.find(tenant.Tenant{ID: fmt.Sprint(i)}) == nil || c.size != len(c.of)*maxCached/4 || c.size > maxCached {
-			t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
-		}
-	}
-	c.keep("large", &snapshot{size: maxCached + 1})
-	if len(c.of) != 1 || c.size != maxCached+1 {
-		t.Errorf("%d are known, of %d bytes", len(c.of), c.size)
-	}
-}
-
-// TestTenantCacheForgets: a data key stays for a minute at most, and not at all once
-// the tenant was erased.
-func TestTenantCacheForgets(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var c accountCache
-		known := func() (n, size int) { // beside the timer that forgets
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return len(c.of), c.size
-		}
-		c.keep("alice", &snapshot{size: 1})
-		time.Sleep(30 * time.Second)
-		c.keep("bob", &snapshot{size: 1})
-		c.keep("bob", &snapshot{size: 2}) // read anew
-		if n, size := known(); n != 2 || size != 3 {
-			t.Errorf("%d are known, of %d bytes", n, size)
-		}
-		erased := c.find(tenant.Tenant{ID: "bob", Erased: time.Now()})
-		if n, size := known(); erased != nil || size != 1 {
-			t.Errorf("%d are known, of %d bytes, and one is erased", n, size)
-		}
-		time.Sleep(31 * time.Second)
-		synctest.Wait()
-		if n, size := known(); n != 0 || size != 0 {
-			t.Errorf("%d are known after a minute", n)
-		}
-		c.keep("alice", &snapshot{size: 1})
-		time.Sleep(59 * time.Second)
-		if c.find(tenant.Tenant{ID: "alice"}) == nil {
-			t.Error("one is not known that was read within a minute")
-		}
-	})
-}
 
 // TestAPolicyThatIsNone: of a tenant whose policy cannot be read nothing runs, and all
 // else works.

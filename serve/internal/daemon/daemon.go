@@ -50,7 +50,7 @@ type Daemon struct {
 	volume    *volumes
 	disk      diskSpace
 	outbound  connectionLimits
-	accounts  accountCache
+	accounts  share.Cache[string, *snapshot] // by tenant
 
 	serving context.Context // ends when the daemon shuts down
 	stop    context.CancelFunc
@@ -76,6 +76,7 @@ func New(ctx context.Context, c Config) (*Daemon, error) {
 		replays:  guest.NewScheduler(c.Requests.Replays),
 		volume:   newVolumes(c.Log, c.Queue),
 		disk:     diskSpace{of: c.Disk, keep: c.Space.KeepFree},
+		accounts: share.Cache[string, *snapshot]{Most: maxCached, For: cachedFor},
 		failing:  failing{since: map[string]time.Time{}},
 
 		answerTime: answerTime,

@@ -28,7 +28,6 @@ func TestRecent(t *testing.T) {
 // bounded are the maps that a daemon holds, with what bounds them.
 var bounded = map[string]string{
 	"agents":        "the configuration",
-	"accounts.of":   "the bytes of what it has",
 	"outbound.of":   "the loaded modules",
 	"failing.since": "the checks of readiness",
 	"validKeys.now": "mostRecent", "validKeys.old": "mostRecent",

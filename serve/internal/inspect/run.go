@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
@@ -153,10 +152,11 @@ func (b *reader) read(r *http.Request, take func(event.Event)) error {
 	}
 	b.first, _ = b.view.Event(r.Context(), b.run.RunID, 1)
 	key := builtKey{b.view.Namespace, b.run.RunID, b.first.Hash()}
-	k := &kept{}
+	var k *kept
 	if take == nil {
-		k = b.built.take(key)
+		k = b.built.Take(key)
 	}
+	k = cmp.Or(k, &kept{})
 	n := k.spans.Run().Events
 	last, err := b.view.Event(r.Context(), b.run.RunID, n)
 	if err != nil || last.Hash() != k.last {
@@ -187,16 +187,10 @@ func (b *reader) read(r *http.Request, take func(event.Event)) error {
 	did := *b.did
 	did.Spans = slices.Clone(did.Spans)
 	b.did, k.last = &did, last.Hash()
-	b.built.put(key, k)
+	if size := k.spans.Run().Size(); size <= maxBuilt {
+		b.built.Put(key, k, size)
+	}
 	return nil
-}
-
-// built has the spans of runs whose pages were looked at, so that the next page of a long run need
-// not read all of it again. It keeps them for a while, and within bounds.
-type built struct {
-	mu   sync.Mutex
-	runs map[builtKey]*kept
-	size int
 }
 
 // builtKey names a run that begins with an event, as its reader has read it. A reader without the key
@@ -213,54 +207,11 @@ type kept struct {
 	last  canon.Hash
 }
 
-// Bounds of the spans that are kept.
+// Bounds of the spans that are kept. After the time, nothing of a removed run stays.
 const (
 	maxBuilt  = 64 << 20 // bytes
 	builtTime = 5 * time.Minute
 )
-
-// take returns what is kept of a run, for one page at a time.
-func (b *built) take(key builtKey) *kept {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	k := b.runs[key]
-	if k == nil {
-		return &kept{}
-	}
-	b.drop(key)
-	return k
-}
-
-func (b *built) put(key builtKey, k *kept) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.drop(key)
-	for other := range b.runs {
-		if b.size+k.spans.Run().Size() <= maxBuilt {
-			break
-		}
-		b.drop(other)
-	}
-	if b.size+k.spans.Run().Size() > maxBuilt {
-		return
-	}
-	b.runs[key] = k
-	b.size += k.spans.Run().Size()
-	time.AfterFunc(builtTime, func() { // so that nothing of a removed run stays
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		if b.runs[key] == k {
-			b.drop(key)
-		}
-	})
-}
-
-func (b *built) drop(key builtKey) {
-	if k := b.runs[key]; k != nil {
-		b.size -= k.spans.Run().Size()
-		delete(b.runs, key)
-	}
-}
 
 func (b *reader) note(text string) { b.page.Notes = append(b.page.Notes, text) }
 

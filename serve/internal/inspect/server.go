@@ -16,6 +16,7 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/serve/internal/eventview"
+	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
 )
 
@@ -54,8 +55,8 @@ type Server struct {
 	handler  http.Handler
 	sessions cipher.AEAD // its key lives as long as the process
 	tasks    tasks
-	built    built
-	alone    chan struct{} // the pages of runs that are made now, if no host bounds their memory
+	built    share.Cache[builtKey, *kept] // so that the next page of a long run need not read all of it again; taken by one page at a time
+	alone    chan struct{}                // the pages of runs that are made now, if no host bounds their memory
 }
 
 // New returns a server. It is an error if Scope is missing, or if the prefix or an
@@ -68,7 +69,8 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("inspect: the prefix %q must be a path that begins with a slash and ends without one", c.Prefix)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{config: c, sessions: newSessionCipher(), built: built{runs: map[builtKey]*kept{}}}
+	s := &Server{config: c, sessions: newSessionCipher()}
+	s.built.Most, s.built.For = maxBuilt, builtTime
 	var err error
 	if s.origins, err = web.ParseOrigins(c.Origins); err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
