@@ -76,8 +76,8 @@ type Querier interface {
 
 // Row is one row of a result.
 type Row interface {
-	// Scan copies the columns into *bool, *int, *int64, *uint64, *float64, *string, *[]byte
-	// or *time.Time. NULL leaves zero; for a time, so does 0.
+	// Scan copies the columns into *bool, *int, *int64, *uint64, *float64, *string, *[]byte,
+	// *canon.Hash or *time.Time. NULL leaves zero; for a time, so does 0.
 	Scan(to ...any) error
 }
 
@@ -162,6 +162,14 @@ func QueryOne(q Querier, sql string, args []any, to ...any) (found bool, err err
 		return r.Scan(to...)
 	})
 	return found, err
+}
+
+// Columns returns the scan of [QueryAll] that reads each row into the places that to returns for its value.
+func Columns[T any](to func(*T) []any) func(Row) (T, error) {
+	return func(r Row) (one T, err error) {
+		err = r.Scan(to(&one)...)
+		return one, err
+	}
 }
 
 // ViewAll is [QueryAll] on the database.

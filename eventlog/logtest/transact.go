@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 )
 
@@ -187,6 +188,15 @@ func tableValues(t *testing.T, log eventlog.EventLog) {
 	if err != nil || count != 2 || epoch != 3 || !never.IsZero() || !at.Equal(time.Unix(0, 1)) {
 		t.Errorf("%d, %d, %v, %v, %v", count, epoch, never, at, err)
 	}
+	digest := canon.Sum([]byte("a digest"))
+	transact(t, tr, func(tx eventlog.Tx) error {
+		_, err := tx.Exec("UPDATE logtest_values SET d = $1 WHERE id = 1", digest[:])
+		return err
+	})
+	digests, err := eventlog.ViewAll(t.Context(), tr, "SELECT d FROM logtest_values WHERE id > 0 ORDER BY id", nil, eventlog.Columns(func(h *canon.Hash) []any { return []any{h} }))
+	if diff := cmp.Diff([]canon.Hash{digest, {}}, digests); err != nil || diff != "" {
+		t.Error(err, diff)
+	}
 	badScans(t, tr)
 }
 
@@ -204,6 +214,7 @@ func badScans(t *testing.T, tr eventlog.Transactor) {
 		"too few columns":                         {[]any{int64(0)}, func(r eventlog.Row) error { return r.Scan(&n) }, nil},
 		"a column of another type":                {[]any{int64(0)}, func(r eventlog.Row) error { return r.Scan(&n, &n) }, nil},
 		"an argument of a type that is not named": {[]any{struct{}{}}, func(r eventlog.Row) error { return r.Scan(&n, &s) }, nil},
+		"a text as a digest":                      {[]any{int64(0)}, func(r eventlog.Row) error { return r.Scan(&n, new(canon.Hash)) }, nil},
 		"no argument":                             {nil, func(r eventlog.Row) error { return r.Scan(&n, &s) }, nil},
 		"the caller's error":                      {[]any{int64(0)}, func(eventlog.Row) error { return enough }, enough},
 	} {

@@ -336,10 +336,7 @@ func (s *storeTx) refresh() error {
 			return err
 		}
 	}
-	names, err := eventlog.QueryAll(s.tx, "SELECT tenant FROM queue_tenant WHERE ready > 0", nil, func(r eventlog.Row) (name string, err error) {
-		err = r.Scan(&name)
-		return name, err
-	})
+	names, err := eventlog.QueryAll(s.tx, "SELECT tenant FROM queue_tenant WHERE ready > 0", nil, eventlog.Columns(func(name *string) []any { return []any{name} }))
 	if err == nil {
 		err = s.expect(names...)
 	}

@@ -37,10 +37,7 @@ func readNews(v eventlog.Querier, owner string, now time.Time) (n news, err erro
 }
 
 // scanEpoch reads the run of a job and its epoch.
-func scanEpoch(r eventlog.Row) (l Lease, err error) {
-	err = r.Scan(&l.RunID, &l.Epoch)
-	return l, err
-}
+var scanEpoch = eventlog.Columns(func(l *Lease) []any { return []any{&l.RunID, &l.Epoch} })
 
 // statuses reads jobs with where they stand, by the rest of a query behind its columns.
 func statuses(v eventlog.Querier, where string, args ...any) ([]Status, error) {

@@ -174,11 +174,10 @@ FROM tenant_api_key k JOIN tenant t ON t.id = k.tenant WHERE k.id = $1`
 // expired ones.
 func (s *Store) Keys(ctx context.Context, tenant string) ([]APIKey, error) {
 	const query = "SELECT id, label, created, expires, revoked FROM tenant_api_key WHERE tenant = $1 ORDER BY created DESC, id"
-	return eventlog.ViewAll(ctx, s.db, query, []any{tenant}, func(r eventlog.Row) (APIKey, error) {
-		k := APIKey{Tenant: tenant}
-		err := r.Scan(&k.ID, &k.Label, &k.Created, &k.Expires, &k.Revoked)
-		return k, err
-	})
+	return eventlog.ViewAll(ctx, s.db, query, []any{tenant}, eventlog.Columns(func(k *APIKey) []any {
+		k.Tenant = tenant
+		return []any{&k.ID, &k.Label, &k.Created, &k.Expires, &k.Revoked}
+	}))
 }
 
 // RevokeKey makes the host refuse one key of a tenant from now on. Another

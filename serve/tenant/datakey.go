@@ -179,10 +179,7 @@ func (s *Store) MasterUses(ctx context.Context) ([]MasterUse, error) {
 
 func masters(q eventlog.Querier) ([]MasterUse, error) {
 	const all = "SELECT master, count(*), min(tenant) FROM tenant_data_key GROUP BY master ORDER BY master"
-	return eventlog.QueryAll(q, all, nil, func(r eventlog.Row) (u MasterUse, err error) {
-		err = r.Scan(&u.ID, &u.DataKeys, &u.tenant)
-		return u, err
-	})
+	return eventlog.QueryAll(q, all, nil, eventlog.Columns(func(u *MasterUse) []any { return []any{&u.ID, &u.DataKeys, &u.tenant} }))
 }
 
 // CheckMaster opens one data key under each master key in use. It returns
@@ -207,10 +204,7 @@ func (s *Store) CheckMaster(ctx context.Context) error {
 func (s *Store) Rewrap(ctx context.Context, to MasterKey) (n int, err error) {
 	err = s.db.Transact(ctx, func(tx eventlog.Tx) error {
 		const all = "SELECT tenant, id, master, wrapped FROM tenant_data_key ORDER BY tenant"
-		keys, err := eventlog.QueryAll(tx, all, nil, func(r eventlog.Row) (w wrappedKey, err error) {
-			err = r.Scan(&w.tenant, &w.id, &w.master, &w.wrapped)
-			return w, err
-		})
+		keys, err := eventlog.QueryAll(tx, all, nil, eventlog.Columns(func(w *wrappedKey) []any { return []any{&w.tenant, &w.id, &w.master, &w.wrapped} }))
 		if err != nil {
 			return err
 		}

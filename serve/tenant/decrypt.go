@@ -85,13 +85,18 @@ func (u *Decrypting) Erased(ctx context.Context, runID string) bool {
 	return errors.Is(err, ErrErased)
 }
 
-// Read implements [eventlog.EventLog].
-func (u *Decrypting) Read(ctx context.Context, runID string) ([]event.Event, error) {
+// ask calls a method of the log from which to read a run.
+func ask[T any](ctx context.Context, u *Decrypting, runID string, method func(eventlog.EventLog, context.Context, string) (T, error)) (none T, err error) {
 	log, err := u.of(ctx, runID)
 	if err != nil {
-		return nil, err
+		return none, err
 	}
-	return log.Read(ctx, runID)
+	return method(log, ctx, runID)
+}
+
+// Read implements [eventlog.EventLog].
+func (u *Decrypting) Read(ctx context.Context, runID string) ([]event.Event, error) {
+	return ask(ctx, u, runID, eventlog.EventLog.Read)
 }
 
 // Events implements [eventlog.EventLog].
@@ -118,20 +123,12 @@ func (u *Decrypting) Open(ctx context.Context, stored event.Event) (event.Event,
 
 // Stream implements [eventlog.EventLog].
 func (u *Decrypting) Stream(ctx context.Context, runID string) (<-chan event.Event, error) {
-	log, err := u.of(ctx, runID)
-	if err != nil {
-		return nil, err
-	}
-	return log.Stream(ctx, runID)
+	return ask(ctx, u, runID, eventlog.EventLog.Stream)
 }
 
 // Run implements [eventlog.EventLog].
 func (u *Decrypting) Run(ctx context.Context, runID string) (eventlog.RunSummary, error) {
-	log, err := u.of(ctx, runID)
-	if err != nil {
-		return eventlog.RunSummary{}, err
-	}
-	return log.Run(ctx, runID)
+	return ask(ctx, u, runID, eventlog.EventLog.Run)
 }
 
 // Stored implements [starling.Decrypting].

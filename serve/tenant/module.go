@@ -135,13 +135,9 @@ func (s *Store) Modules(ctx context.Context, tenant string) ([]Module, error) {
 
 func modules(q eventlog.Querier, tenant string) ([]Module, error) {
 	const query = "SELECT name, digest, size, trusted, uploaded FROM tenant_module WHERE tenant = $1 ORDER BY name"
-	return eventlog.QueryAll(q, query, []any{tenant}, func(r eventlog.Row) (m Module, err error) {
-		var digest []byte
-		if err = r.Scan(&m.Name, &digest, &m.Size, &m.Trusted, &m.Uploaded); err == nil {
-			m.Digest, err = asHash(digest)
-		}
-		return m, err
-	})
+	return eventlog.QueryAll(q, query, []any{tenant}, eventlog.Columns(func(m *Module) []any {
+		return []any{&m.Name, &m.Digest, &m.Size, &m.Trusted, &m.Uploaded}
+	}))
 }
 
 // TrustModule sets whether the operator vouches for a tenant's module. The digest
@@ -165,16 +161,12 @@ func (s *Store) TrustModule(ctx context.Context, tenant, name string, digest can
 func (s *Store) RemoveModule(ctx context.Context, tenant, name string) error {
 	var digest canon.Hash
 	err := s.db.Transact(ctx, func(tx eventlog.Tx) error {
-		var text []byte
-		found, err := eventlog.QueryOne(tx, "SELECT digest FROM tenant_module WHERE tenant = $1 AND name = $2", []any{tenant, name}, &text)
+		found, err := eventlog.QueryOne(tx, "SELECT digest FROM tenant_module WHERE tenant = $1 AND name = $2", []any{tenant, name}, &digest)
 		if err != nil {
 			return err
 		}
 		if !found {
 			return notFound("module", name)
-		}
-		if digest, err = asHash(text); err != nil {
-			return err
 		}
 		s := statements{tx: tx}
 		s.exec("DELETE FROM tenant_module WHERE tenant = $1 AND name = $2", tenant, name)

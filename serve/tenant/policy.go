@@ -143,21 +143,10 @@ func lastPolicy(q eventlog.Querier, tenant string) (Policy, error) {
 func policies(q eventlog.Querier, tenant string, most int) ([]Policy, error) {
 	const query = "SELECT version, digest, text, held, created FROM tenant_policy WHERE tenant = $1 ORDER BY version DESC LIMIT $2"
 	return eventlog.QueryAll(q, query, []any{tenant, int64(most)}, func(r eventlog.Row) (p Policy, err error) {
-		var digest []byte
-		if err := r.Scan(&p.Version, &digest, &p.Text, &p.Held, &p.Created); err != nil {
-			return p, err
-		}
-		p.Digest, err = asHash(digest)
+		err = r.Scan(&p.Version, &p.Digest, &p.Text, &p.Held, &p.Created)
 		if err == nil && p.Digest != canon.Sum([]byte(p.Text)) {
 			err = fmt.Errorf("tenant: policy version %d is not the text that its digest names", p.Version)
 		}
 		return p, err
 	})
-}
-
-func asHash(b []byte) (canon.Hash, error) {
-	if len(b) != len(canon.Hash{}) {
-		return canon.Hash{}, fmt.Errorf("tenant: a digest has %d bytes, want %d", len(b), len(canon.Hash{}))
-	}
-	return canon.Hash(b), nil
 }

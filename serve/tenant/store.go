@@ -75,7 +75,7 @@ func Open(ctx context.Context, db eventlog.Database, o Options) (*Store, error) 
 func (s *Store) Create(ctx context.Context, t Tenant) (Tenant, error) {
 	t.Created, t.Suspended, t.Erased = s.now().UTC(), false, time.Time{}
 	t.Weight = cmp.Or(t.Weight, 1)
-	if err := t.valid(); err != nil {
+	if err := errors.Join(ValidID(t.ID), validText("the name", t.Name, 200), validWeight(t.Weight)); err != nil {
 		return Tenant{}, err
 	}
 	limits, _ := json.Marshal(t.Limits) // numbers cannot fail

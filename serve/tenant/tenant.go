@@ -114,13 +114,6 @@ func ValidID(id string) error {
 	return nil
 }
 
-func (t Tenant) valid() error {
-	if err := ValidID(t.ID); err != nil {
-		return err
-	}
-	return errors.Join(validText("the name", t.Name, 200), validWeight(t.Weight))
-}
-
 func validWeight(w int) error {
 	if w < 1 || w > MaxWeight {
 		return fmt.Errorf("%w: a weight is 1 to %d, not %d", ErrInvalid, MaxWeight, w)

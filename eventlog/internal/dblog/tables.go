@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/starling-host/starling/eventlog"
+	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/zstd"
@@ -212,6 +213,11 @@ func scan(v, to any) bool {
 		return scanAs(v, to)
 	case *string:
 		return scanAs(v, to)
+	case *canon.Hash:
+		digest, _ := v.([]byte)
+		*to = canon.Hash{}
+		copy(to[:], digest)
+		return v == nil || len(digest) == len(to)
 	case *[]byte:
 		ok := scanAs(v, to)
 		if v != nil && *to == nil {
