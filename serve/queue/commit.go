@@ -113,8 +113,21 @@ func (q *Queue) Enqueue(ctx context.Context, j Job, also func(eventlog.Tx) error
 func (q *Queue) Cancel(ctx context.Context, runID string) error {
 	var was jobRow
 	err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
-		was, refusal, err = s.cancel(runID)
-		return refusal, err
+		var ok bool
+		switch was, ok, err = s.find(runID); {
+		case err != nil, ok && was.cancelled:
+			return nil, err
+		case !ok:
+			return ErrNotFound, nil
+		}
+		to := ending // and it is handed out soon
+		if was.state == running {
+			to, s.signal = running, true // its host ends it
+		}
+		if _, err = s.tx.Exec("UPDATE queue_job SET cancelled = 1, state = $1 WHERE run_id = $2", int64(to), runID); err == nil && to == ending {
+			err = s.move(was.tenant, was.state, ending)
+		}
+		return nil, err
 	})
 	if err == nil && was.state == running {
 		q.mu.Lock()
@@ -130,7 +143,18 @@ func (q *Queue) Cancel(ctx context.Context, runID string) error {
 // job that does not sleep is [ErrNotSleeping]; a job that does not exist is
 // [ErrNotFound].
 func (q *Queue) Retry(ctx context.Context, runID string) error {
-	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return s.retry(runID) })
+	return q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		switch r, ok, err := s.find(runID); {
+		case err != nil:
+			return nil, err
+		case !ok:
+			return ErrNotFound, nil
+		case r.state != sleeping:
+			return ErrNotSleeping, nil
+		}
+		_, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE run_id = $1", sleeping, runID)
+		return nil, err
+	})
 }
 
 // Steer carries out an operator's request: "cancel" or "retry" for a run by its id, "drain" or
@@ -191,6 +215,8 @@ const (
 	// maxChanges and maxClaims bound one transaction.
 	maxChanges = 256
 	maxClaims  = 256
+	// maxWake bounds the jobs that one transaction wakes of those that have slept long enough.
+	maxWake = 256
 	// commitTime bounds the duration of one transaction. Beyond it, the outcome of the commit is
 	// unknown.
 	commitTime = 30 * time.Second
@@ -462,7 +488,8 @@ func (q *Queue) claim(s *storeTx, b *batch) ([]Lease, error) {
 		err = s.releaseUnclaimed(b.owner, b.doubt)
 	}
 	if err == nil && b.due {
-		err = s.wake()
+		const slept = "SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2"
+		_, err = s.reset(slept, sleeping, s.now, int64(maxWake))
 	}
 	if err == nil && b.recount {
 		err = s.recount()

@@ -110,7 +110,11 @@ func (d *dispatcher) stop() {
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, commitTime)
 	defer cancel()
-	if err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) { return nil, s.leave(owner) }); err != nil {
+	err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
+		_, err = s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE owner = $1", owner) // its jobs, if it has any, become ready
+		return nil, err
+	})
+	if err != nil {
 		q.cfg.Logger.Warn("the queue was not left in order; the lease will end", slog.Any("error", err))
 	}
 }
@@ -437,7 +441,13 @@ func (t *task) begin(ctx context.Context) error {
 	if !t.lease.Suspect() {
 		return nil
 	}
-	return t.d.q.do(ctx, &t.lease.Tenant, func(s *storeTx) (refusal, err error) { return s.begin(t.lease) })
+	return t.d.q.do(ctx, &t.lease.Tenant, func(s *storeTx) (refusal, err error) {
+		n, err := s.tx.Exec("UPDATE queue_job SET begun = 1 WHERE run_id = $1 AND epoch = $2 AND state = 2", t.lease.RunID, int64(t.lease.Epoch))
+		if err == nil && n == 0 { // it was handed out again since, or is gone
+			refusal = ErrLost
+		}
+		return refusal, err
+	})
 }
 
 // errPanicked stands for the error of a handler that panicked.

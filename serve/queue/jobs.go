@@ -200,63 +200,12 @@ func (s *storeTx) giveBack(l Lease, v verdict) error {
 	case v.after <= 0:
 		to = ready
 	}
-	var spent, snoozed, failed int64 = 1, 0, 0
-	switch {
-	case v.snooze:
-		spent, snoozed = 0, 1
-	case v.host:
-		spent, failed = 0, 1
-	case v.free:
-		spent = 0
-	}
 	const sql = `UPDATE queue_job SET state = $1, due = $2, attempt = attempt - $3, snoozes = snoozes + $4, host_failures = host_failures + $5,
 	class = CASE WHEN $6 = '' THEN class ELSE $6 END, failure = CASE WHEN $6 = '' THEN failure ELSE $7 END, owner = '' WHERE run_id = $8`
-	if _, err := s.tx.Exec(sql, int64(to), due, 1-spent, snoozed, failed, v.class, v.reason, l.RunID); err != nil {
+	if _, err := s.tx.Exec(sql, int64(to), due, eventlog.Flag(v.free || v.snooze || v.host), eventlog.Flag(v.snooze), eventlog.Flag(v.host), v.class, v.reason, l.RunID); err != nil {
 		return err
 	}
 	return s.move(r.tenant, running, to)
-}
-
-// cancel marks a job, and hands it out soon if it is not running. It returns the job
-// before the change. A job that does not exist is [ErrNotFound], a refusal.
-func (s *storeTx) cancel(runID string) (r jobRow, refusal, err error) {
-	r, ok, err := s.find(runID)
-	switch {
-	case err != nil:
-		return r, nil, err
-	case !ok:
-		return r, ErrNotFound, nil
-	case r.cancelled:
-		return r, nil, nil
-	}
-	to := ending
-	if r.state == running {
-		to, s.signal = running, true // its host ends it
-	}
-	if _, err = s.tx.Exec("UPDATE queue_job SET cancelled = 1, state = $1 WHERE run_id = $2", int64(to), runID); err == nil && to == ending {
-		err = s.move(r.tenant, r.state, ending)
-	}
-	return r, nil, err
-}
-
-// maxWake bounds the jobs that one transaction wakes.
-const maxWake = 256
-
-// wake makes ready the jobs that have slept long enough; if there are very many, some of
-// them.
-func (s *storeTx) wake() error {
-	_, err := s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 1 AND due <= $1 ORDER BY due LIMIT $2", sleeping, s.now, int64(maxWake))
-	return err
-}
-
-// begin records that a job's run begins which was handed out in that epoch. A job that
-// was handed out again since, or is gone, is [ErrLost], a refusal.
-func (s *storeTx) begin(l Lease) (refusal, err error) {
-	n, err := s.tx.Exec("UPDATE queue_job SET begun = 1 WHERE run_id = $1 AND epoch = $2 AND state = 2", l.RunID, int64(l.Epoch))
-	if err == nil && n == 0 {
-		refusal = ErrLost
-	}
-	return refusal, err
 }
 
 // resetJob takes the state, whether the process of the job has died, and the run.
@@ -275,10 +224,7 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 	if err := s.push(); err != nil {
 		return 0, err
 	}
-	jobs, err := eventlog.QueryAll(s.tx, query+s.locking(""), args, func(r eventlog.Row) (j job, err error) {
-		err = r.Scan(&j.runID, &j.tenant, &j.cancelled)
-		return j, err
-	})
+	jobs, err := eventlog.QueryAll(s.tx, query+s.locking(""), args, eventlog.Columns(func(j *job) []any { return []any{&j.runID, &j.tenant, &j.cancelled} }))
 	for _, j := range jobs {
 		to := ready
 		if j.cancelled {
@@ -292,22 +238,6 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 		}
 	}
 	return len(jobs), err
-}
-
-// retry makes a sleeping job ready. A job that does not exist is [ErrNotFound] and a job
-// that does not sleep [ErrNotSleeping], both as a refusal.
-func (s *storeTx) retry(runID string) (refusal, err error) {
-	r, ok, err := s.find(runID)
-	switch {
-	case err != nil:
-		return nil, err
-	case !ok:
-		return ErrNotFound, nil
-	case r.state != sleeping:
-		return ErrNotSleeping, nil
-	}
-	_, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE run_id = $1", sleeping, runID)
-	return nil, err
 }
 
 // register adds a process that begins to work. It replaces the process that had its name
@@ -365,18 +295,9 @@ func (s *storeTx) recover(owner string) ([]lost, error) {
 	return dead, err
 }
 
-// leave removes a process. Its jobs, if it has any, become ready.
-func (s *storeTx) leave(owner string) error {
-	_, err := s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE owner = $1", owner)
-	return err
-}
-
 // removeHosts removes the hosts that the query selects, and returns them.
 func (s *storeTx) removeHosts(query string, args ...any) (dead []lost, err error) {
-	dead, err = eventlog.QueryAll(s.tx, query+s.locking(""), args, func(r eventlog.Row) (d lost, err error) {
-		err = r.Scan(&d.owner, &d.label, &d.version, &d.seen)
-		return d, err
-	})
+	dead, err = eventlog.QueryAll(s.tx, query+s.locking(""), args, eventlog.Columns(func(d *lost) []any { return []any{&d.owner, &d.label, &d.version, &d.seen} }))
 	for i, d := range dead {
 		if err == nil {
 			dead[i].jobs, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, d.owner)
