@@ -56,7 +56,7 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 				o.Logger.WarnContext(watching, "mcpsrv: the list of tools is out of date", "error", err)
 			}
 		}
-		server.AddReceivingMiddleware(cancellable, v.whole, greeting(watching, v), settling(v.mirror, refresh), passing(v, func() []Tool {
+		server.AddReceivingMiddleware(cancellable, v.whole, settling(watching, v, refresh), passing(v, func() []Tool {
 			mu.Lock()
 			defer mu.Unlock()
 			return presented
@@ -83,17 +83,6 @@ func newLocalServer(ctx context.Context, v View, o Options, w *wire) (server *mc
 		v.tasks.serve(server)
 	}
 	return server, func() { cancel(); watcher.Wait(); end() }, nil
-}
-
-// greeting tells a [Mirror] what the client says of itself, before anything that counts on it.
-func greeting(ctx context.Context, v View) mcp.Middleware {
-	var once sync.Once
-	return func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(asked context.Context, method string, r mcp.Request) (mcp.Result, error) {
-			once.Do(func() { v.mirror.Greet(clientOf(ctx, v, r)) })
-			return next(asked, method, r)
-		}
-	}
 }
 
 // clientOf returns what the client says of itself in its first request: in the params of initialize,
@@ -132,9 +121,12 @@ const (
 	callTime  = 30 * time.Second
 )
 
-// settling waits for servers that are connecting where their answer counts.
-func settling(tools Mirror, refresh func()) mcp.Middleware {
+// settling tells a [Mirror] first what the client says of itself, and waits for servers that are connecting
+// where their answer counts.
+func settling(life context.Context, v View, refresh func()) mcp.Middleware {
+	var greeted sync.Once
 	var done atomic.Bool
+	tools := v.mirror
 	patience := max(listTime, tools.Patience())
 	settle := func(ctx context.Context, most time.Duration, tool string) error {
 		if done.Load() && tool == "" {
@@ -151,6 +143,7 @@ func settling(tools Mirror, refresh func()) mcp.Middleware {
 	}
 	return func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, r mcp.Request) (mcp.Result, error) {
+			greeted.Do(func() { tools.Greet(clientOf(life, v, r)) })
 			switch asked := r.GetParams().(type) {
 			case *mcp.InitializeParams, *mcp.DiscoverParams:
 				_ = settle(ctx, greetTime, "")

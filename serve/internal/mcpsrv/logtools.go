@@ -37,11 +37,6 @@ var logTools = sync.OnceValue(func() []tool.Tool {
 	}
 })
 
-// reserved are the names of the tools over a log.
-func reserved() []string {
-	return lists.Map(logTools(), tool.Tool.Name)
-}
-
 // viewKey is the context key of a call's view.
 type viewKey struct{}
 

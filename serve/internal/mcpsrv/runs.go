@@ -155,28 +155,13 @@ func (e *eventInfo) place(b *span.Builder) {
 
 func milliseconds(ns int64) float64 { return float64(ns/1000) / 1000 }
 
-// describe returns a run for an assistant, with bounded texts.
-func describe(ctx context.Context, v eventview.View, run *span.Run, s eventlog.RunSummary) eventview.RunDocument {
-	doc := run.Document(s)
-	if doc.Map(severalLines); len(doc.Result) > maxEvent {
-		doc.FinalText, doc.Result = string(doc.Result), nil
-	}
-	doc.FinalText, doc.Log = display.Clip(doc.FinalText, maxEvent), display.Clip(doc.Log, maxEvent)
-	return v.Describe(ctx, doc)[0]
-}
-
-// severalLines returns a text from a run as a printable one of bounded length.
-func severalLines(text string) string {
-	return display.Shorten(display.Printable(display.Clip(text, 4*maxGoal)), maxGoal)
-}
-
 // oneLine returns a text from a run as one printable line of bounded length.
 func oneLine(text string) string {
 	return display.Shorten(display.Printable(display.Clip(text, 4*maxFacts)), maxFacts)
 }
 
 // spans makes the spans of a run of at most so many of its events, and passes each of these to each. It returns
-// the run as an assistant sees it, and whether it has more events. An unreadable one says so in its facts, and
+// the run as an assistant sees it, with bounded texts, and whether it has more events. An unreadable one says so in its facts, and
 // is in no call.
 func spans(ctx context.Context, v eventview.View, id string, b *span.Builder, most uint64, each func(ev event.Event)) (doc eventview.RunDocument, more bool, err error) {
 	run, err := v.Run(ctx, id)
@@ -196,7 +181,15 @@ func spans(ctx context.Context, v eventview.View, id string, b *span.Builder, mo
 		_ = b.Add(ev)
 		each(ev)
 	}
-	return describe(ctx, v, b.Run(), run), more, nil
+	d := b.Run().Document(run)
+	d.Map(func(text string) string {
+		return display.Shorten(display.Printable(display.Clip(text, 4*maxGoal)), maxGoal)
+	})
+	if len(d.Result) > maxEvent {
+		d.FinalText, d.Result = string(d.Result), nil
+	}
+	d.FinalText, d.Log = display.Clip(d.FinalText, maxEvent), display.Clip(d.Log, maxEvent)
+	return v.Describe(ctx, d)[0], more, nil
 }
 
 func getRun(ctx context.Context, v eventview.View, in getRunArgs) (out runWithEvents, err error) {

@@ -96,15 +96,6 @@ type taskParams struct {
 	InputResponses map[string]json.RawMessage `json:"inputResponses"`
 }
 
-// taskResult is the result of all methods of tasks.
-type taskResult struct {
-	mcp.ResultBase
-	doc json.RawMessage
-}
-
-// MarshalJSON implements [json.Marshaler].
-func (r *taskResult) MarshalJSON() ([]byte, error) { return r.doc, nil }
-
 // serve serves tasks: those of the versions of the protocol with sessions, for which a client asks,
 // and those of the extension to the later ones, with which the server decides.
 func (t *tasks) serve(server *mcp.Server) {
@@ -112,10 +103,10 @@ func (t *tasks) serve(server *mcp.Server) {
 	for method, handle := range map[string]func(context.Context, bool, *taskParams) (members, error){
 		"tasks/get": t.get, "tasks/cancel": t.cancel, "tasks/result": t.result, "tasks/list": t.list, "tasks/update": t.update,
 	} {
-		_ = mcp.AddReceivingCustomMethod(server, method, func(ctx context.Context, s *mcp.ServerSession, p *taskParams) (*taskResult, error) {
+		_ = mcp.AddReceivingCustomMethod(server, method, func(ctx context.Context, s *mcp.ServerSession, p *taskParams) (rawResult, error) {
 			decides := isSessionless(s)
 			if method == "tasks/update" && !decides || decides && (method == "tasks/result" || method == "tasks/list") {
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
+				return rawResult{}, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: "Method not found"}
 			}
 			answer, err := handle(ctx, decides, p)
 			if errors.Is(err, ErrNoTask) {
@@ -129,7 +120,7 @@ func (t *tasks) serve(server *mcp.Server) {
 				t.log.ErrorContext(ctx, "mcpsrv: task failed", "method", method, "error", err)
 				err = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: ErrHost.Error()}
 			}
-			return &taskResult{doc: canon.Join(answer)}, err
+			return rawResult{&mcp.CallToolResult{}, canon.Join(answer)}, err
 		}) // which fails for methods of the SDK alone
 	}
 }

@@ -60,8 +60,15 @@ const (
 // addTool presents a tool of a tenant. The error is the reason why it cannot be presented.
 func addTool(server *mcp.Server, v View, t Tool, log *slog.Logger) (err error) {
 	defer tool.Recover(&err) // the SDK panics at schemas that it does not take
-	if err := checkTool(t); err != nil {
+	if err := CheckName(t.Name); err != nil {
 		return err
+	}
+	switch {
+	case t.Exact != nil:
+	case len(t.InputSchema) > maxSchema || len(t.OutputSchema) > maxSchema:
+		return fmt.Errorf("its schema has more than %d bytes", maxSchema)
+	case !tool.IsObjectSchema(t.InputSchema):
+		return errors.New(`its schema is not one of type "object"`)
 	}
 	open := !t.Closed
 	presented := &mcp.Tool{
@@ -314,20 +321,6 @@ func sendLog(ctx context.Context, session *mcp.ServerSession, name, log string) 
 	}
 }
 
-func checkTool(t Tool) error {
-	if err := CheckName(t.Name); err != nil {
-		return err
-	}
-	switch {
-	case t.Exact != nil:
-	case len(t.InputSchema) > maxSchema || len(t.OutputSchema) > maxSchema:
-		return fmt.Errorf("its schema has more than %d bytes", maxSchema)
-	case !tool.IsObjectSchema(t.InputSchema):
-		return errors.New(`its schema is not one of type "object"`)
-	}
-	return nil
-}
-
 var toolName = lazy.Regexp(`^[a-zA-Z0-9_.-]+$`)
 
 // CheckName returns why a tool cannot have a name, or nil.
@@ -335,7 +328,7 @@ func CheckName(name string) error {
 	switch {
 	case len(name) > maxToolName || !toolName().MatchString(name):
 		return fmt.Errorf("its name is not one of at most %d letters, digits, '_', '-' and '.'", maxToolName)
-	case slices.Contains(reserved(), name):
+	case slices.ContainsFunc(logTools(), func(t tool.Tool) bool { return t.Name() == name }):
 		return errors.New("its name is that of a tool over the log")
 	}
 	return nil
@@ -351,50 +344,39 @@ func arguments(r *mcp.CallToolRequest) json.RawMessage {
 
 // present gives the end of a run the form of a result, or of an error of the protocol.
 func (result Result) present(structured bool) (*mcp.CallToolResult, error) {
-	failure, out := &jsonrpc.Error{}, &mcp.CallToolResult{Content: []mcp.Content{}}
+	failure, out, meta := &jsonrpc.Error{}, &mcp.CallToolResult{Content: []mcp.Content{}}, mcp.Meta{}
 	switch {
 	case result.Remote && len(result.Refused) > 0 && json.Unmarshal(result.Refused, failure) == nil:
 		return nil, failure
 	case result.Remote && len(result.Answer) > 0:
-		return result.name(out, mcp.Meta{exactKey: result.Answer}), nil
+		meta[exactKey] = result.Answer
 	case result.Error != "":
 		out = failed(result.Error)
 	case !result.Remote && len(result.Output) > maxResult:
 		out = failed(fmt.Sprintf("the result has %d bytes, of which at most %d are passed on; all of it is in the run", len(result.Output), maxResult))
 	default:
-		output := json.RawMessage(display.PrintableJSON(result.Output))
-		out = &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: text(output)}}}
+		output, text := json.RawMessage(display.PrintableJSON(result.Output)), ""
+		if json.Unmarshal(output, &text) != nil { // a JSON string is shown as the text that it is
+			text = string(output)
+		}
+		out.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 		if structured && bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 			out.StructuredContent = output
 		}
 	}
-	return result.name(out, mcp.Meta{}), nil
-}
-
-// name adds the name of its run to a result, beside the members of meta.
-func (r Result) name(out *mcp.CallToolResult, meta mcp.Meta) *mcp.CallToolResult {
-	if r.RunID != "" {
-		meta[runIDKey], meta[oldRunIDKey] = r.RunID, r.RunID
+	if result.RunID != "" {
+		meta[runIDKey], meta[oldRunIDKey] = result.RunID, result.RunID
 	}
-	if r.Receipt != nil {
-		meta[receiptKey] = r.Receipt
+	if result.Receipt != nil {
+		meta[receiptKey] = result.Receipt
 	}
-	if r.Replay != "" {
-		meta[replayKey] = r.Replay
+	if result.Replay != "" {
+		meta[replayKey] = result.Replay
 	}
 	if len(meta) > 0 {
 		out.Meta = meta
 	}
-	return out
-}
-
-// text is a JSON string as the text that it is, and any other result as JSON.
-func text(output json.RawMessage) string {
-	var s string
-	if json.Unmarshal(output, &s) == nil {
-		return s
-	}
-	return string(output)
+	return out, nil
 }
 
 func failed(why string) *mcp.CallToolResult {
