@@ -221,6 +221,29 @@ func (v View) Runs(ctx context.Context, o eventlog.RunPageOptions) (eventlog.Run
 	return page, nil
 }
 
+// Newest yields at least the given number of runs, the newest first, in pages of o.Limit, and sets more if there
+// are older ones.
+func (v View) Newest(ctx context.Context, o eventlog.RunPageOptions, most int, more *bool) iter.Seq2[eventlog.RunSummary, error] {
+	return func(yield func(eventlog.RunSummary, error) bool) {
+		for o.Offset = 0; o.Offset < most; {
+			page, err := v.Runs(ctx, o)
+			if err != nil {
+				yield(eventlog.RunSummary{}, err)
+				return
+			}
+			for _, run := range page.Runs {
+				if !yield(run, nil) {
+					return
+				}
+			}
+			o.Offset += len(page.Runs)
+			if *more = o.Offset < page.TotalMatching; !*more || len(page.Runs) == 0 {
+				return
+			}
+		}
+	}
+}
+
 // Search finds runs, the newest first. It ignores the option Namespace and uses the view's.
 func (v View) Search(ctx context.Context, q search.Query, o search.Options) (search.Found, error) {
 	o.Namespace = v.Namespace

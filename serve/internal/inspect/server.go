@@ -3,7 +3,9 @@ package inspect
 import (
 	"cmp"
 	"context"
+	"crypto/aes"
 	"crypto/cipher"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,7 +55,7 @@ type Server struct {
 	config   Config
 	origins  web.Origins
 	handler  http.Handler
-	sessions cipher.AEAD // its key lives as long as the process
+	sessions cipher.AEAD // its key is nowhere but in this process, so a restart signs everybody out
 	tasks    tasks
 	built    share.Cache[builtKey, *kept] // so that the next page of a long run need not read all of it again; taken by one page at a time
 	alone    chan struct{}                // the pages of runs that are made now, if no host bounds their memory
@@ -69,13 +71,25 @@ func New(c Config) (*Server, error) {
 		return nil, fmt.Errorf("inspect: the prefix %q must be a path that begins with a slash and ends without one", c.Prefix)
 	}
 	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
-	s := &Server{config: c, sessions: newSessionCipher()}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key)          // never fails
+	block, _ := aes.NewCipher(key) // the key has the right length
+	s := &Server{config: c}
+	s.sessions, _ = cipher.NewGCMWithRandomNonce(block)
 	s.built.Most, s.built.For = maxBuilt, builtTime
 	var err error
 	if s.origins, err = web.ParseOrigins(c.Origins); err != nil {
 		return nil, fmt.Errorf("inspect: %w", err)
 	}
-	s.handler = s.guard(s.mux())
+	mux := http.NewServeMux()
+	for _, route := range routes {
+		method, path, _ := strings.Cut(route.Pattern, " ")
+		mux.HandleFunc(method+" "+c.Prefix+path, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, route) })
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		s.fail(w, r, eventview.View{}, eventlog.ErrRunNotFound)
+	})
+	s.handler = s.guard(mux)
 	return s, nil
 }
 
@@ -144,19 +158,6 @@ var routes = []Route{
 
 // Routes returns all routes. Other paths are answered as missing.
 func Routes() []Route { return slices.Clone(routes) }
-
-// mux makes the table a handler.
-func (s *Server) mux() http.Handler {
-	mux := http.NewServeMux()
-	for _, route := range routes {
-		method, path, _ := strings.Cut(route.Pattern, " ")
-		mux.HandleFunc(method+" "+s.config.Prefix+path, func(w http.ResponseWriter, r *http.Request) { s.answer(w, r, route) })
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		s.fail(w, r, eventview.View{}, eventlog.ErrRunNotFound)
-	})
-	return mux
-}
 
 // The timeouts of a server that is used alone.
 const (

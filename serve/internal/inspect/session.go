@@ -1,9 +1,6 @@
 package inspect
 
 import (
-	"crypto/aes"
-	"crypto/cipher"
-	"crypto/rand"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
@@ -36,16 +33,6 @@ func Only(v eventview.View, token string) func(*http.Request) (eventview.View, e
 		}
 		return v, nil
 	}
-}
-
-// newSessionCipher makes the key that sessions are encrypted with. It is nowhere but in this
-// process, so a restart signs everybody out.
-func newSessionCipher() cipher.AEAD {
-	key := make([]byte, 32)
-	_, _ = rand.Read(key)          // never fails
-	block, _ := aes.NewCipher(key) // the key has the right length
-	aead, _ := cipher.NewGCMWithRandomNonce(block)
-	return aead
 }
 
 // sessionName returns the name of the cookie of a session. A browser sends its cookies to
@@ -159,7 +146,14 @@ const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src
 // guard refuses requests that a page of another origin makes a browser send, before any lookup.
 func (s *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writeHeaders(w, r)
+		h := w.Header()
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", referrerPolicy(r))
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
 		switch status := s.origins.Refuses(r); status {
 		case http.StatusMisdirectedRequest:
 			s.refuse(w, r, eventview.View{}, status, "This server does not serve that host name.")
@@ -170,17 +164,6 @@ func (s *Server) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 		}
 	})
-}
-
-func writeHeaders(w http.ResponseWriter, r *http.Request) {
-	h := w.Header()
-	h.Set("Content-Security-Policy", policy)
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY")
-	h.Set("Referrer-Policy", referrerPolicy(r))
-	h.Set("Cross-Origin-Opener-Policy", "same-origin")
-	h.Set("Cross-Origin-Resource-Policy", "same-origin")
-	h.Set("Cache-Control", "no-store")
 }
 
 // referrerPolicy keeps addresses from other servers. Beyond TLS and this machine,

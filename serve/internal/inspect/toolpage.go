@@ -93,7 +93,7 @@ func gather(ctx context.Context, v eventview.View, only string) (tools map[strin
 	tools = map[string]*toolUse{}
 	var older bool
 	runs, unread, room := 0, 0, uint64(maxToolEvents)
-	for id, err := range newest(ctx, v, maxToolRuns, &older) {
+	for run, err := range v.Newest(ctx, eventlog.RunPageOptions{Limit: eventlog.MaxPageLimit}, maxToolRuns, &older) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -103,7 +103,7 @@ func gather(ctx context.Context, v eventview.View, only string) (tools map[strin
 		}
 		var b span.Builder
 		versions := map[string]string{}
-		for ev, err := range v.Events(ctx, id, 0) {
+		for ev, err := range v.Events(ctx, run.RunID, 0) {
 			if err == nil {
 				err = b.Add(ev)
 			}
@@ -399,11 +399,11 @@ func moduleOf(text string) (digest canon.Hash, err error) {
 // runsOf returns the newest runs that use a tool and one module alone, or, if the tool is empty, that
 // use the module of a digest. Others are runs that also use other modules.
 func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Hash) (runs []string, others int, err error) {
-	for id, err := range newest(ctx, v, maxLooked, new(bool)) {
+	for run, err := range v.Newest(ctx, eventlog.RunPageOptions{Limit: eventlog.MaxPageLimit}, maxLooked, new(bool)) {
 		if err != nil {
 			return nil, 0, err
 		}
-		started, err := v.Started(ctx, id)
+		started, err := v.Started(ctx, run.RunID)
 		if err != nil {
 			continue // encrypted or corrupt, which its own page says
 		}
@@ -417,34 +417,12 @@ func runsOf(ctx context.Context, v eventview.View, tool string, digest canon.Has
 		}
 		switch {
 		case tool == "" && modules[string(digest[:])], found && len(modules) == 1:
-			runs = append(runs, id)
+			runs = append(runs, run.RunID)
 		case found:
 			others++
 		}
 	}
 	return runs, others, nil
-}
-
-// newest yields the ids of the newest runs, and sets more if there are older ones.
-func newest(ctx context.Context, v eventview.View, most int, more *bool) func(yield func(string, error) bool) {
-	return func(yield func(string, error) bool) {
-		for o := (eventlog.RunPageOptions{Limit: eventlog.MaxPageLimit}); o.Offset < most; {
-			page, err := v.Runs(ctx, o)
-			if err != nil {
-				yield("", err)
-				return
-			}
-			for _, run := range page.Runs {
-				if !yield(run.RunID, nil) {
-					return
-				}
-			}
-			o.Offset += len(page.Runs)
-			if *more = o.Offset < page.TotalMatching; !*more || len(page.Runs) == 0 {
-				return
-			}
-		}
-	}
 }
 
 // changes replays the newest runs of a tool with another version.
