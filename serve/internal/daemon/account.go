@@ -59,19 +59,6 @@ func (k *snapshot) tool(name string) (owned, abi.ToolDescription, error) {
 	return owned{}, abi.ToolDescription{}, notFound.plain().hint("upload the tool's module with POST /api/v1/modules?name=NAME; run_js, run_py and the tools of MCP servers can only be called by agents of the host")
 }
 
-// moduleOf returns the module of an order: the one that it was given with, or the one that has the tool.
-func (k *snapshot) moduleOf(o order) (owned, error) {
-	if o.Module == "" {
-		m, _, err := k.tool(o.Tool)
-		return m, err
-	}
-	m, err := k.module(o.Module)
-	if err != nil || m.Digest.String() != o.Digest {
-		return owned{}, &neverError{fmt.Sprintf("the module %q is not there any more", o.Module)}
-	}
-	return m, nil
-}
-
 // account reads the row of a tenant. An erased tenant has no account.
 func (d *Daemon) account(ctx context.Context, id string) (Account, error) {
 	t, err := d.config.Tenants.Tenant(ctx, id)

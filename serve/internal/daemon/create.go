@@ -2,10 +2,12 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -191,16 +193,13 @@ type order struct {
 
 // encode writes the order on a line, followed by the input. It does not escape for HTML, which
 // would take six bytes of a job's limit for each <.
-func (o order) encode() ([]byte, error) {
-	text, err := display.JSON(o, "")
-	if err != nil {
-		return nil, fmt.Errorf("daemon: encode a job: %w", err)
-	}
+func (o order) encode() []byte {
+	text, _ := display.JSON(o, "") // its variables are JSON
 	text = append(text, '\n')
 	if o.input != nil {
 		text = append(text, o.input.JSON...)
 	}
-	return text, nil
+	return text
 }
 
 // decode reads what encode wrote.
@@ -328,10 +327,7 @@ func (d *Daemon) prepare(ctx context.Context, a Account, q runRequest, runID str
 	if first, err = store.EncryptFirst(a.snapshot.Key, first); err != nil {
 		return job, first, nil, err
 	}
-	payload, err := x.encode()
-	if err == nil {
-		payload, err = a.snapshot.Encrypt(purposeJob, payload, runID)
-	}
+	payload, err := a.snapshot.Encrypt(purposeJob, x.encode(), runID)
 	if n := len(payload); n > queue.MaxPayloadBytes {
 		err = tooLarge.because("the run takes %d bytes in the queue; the limit is %d", n, queue.MaxPayloadBytes).
 			hint("send less input or fewer variables")
@@ -393,15 +389,9 @@ func merge(a, b json.RawMessage) (json.RawMessage, error) {
 	if len(a) == 0 || len(b) == 0 {
 		return append(slices.Clone(a), b...), nil
 	}
-	all := map[string]json.RawMessage{}
-	if err := errors.Join(json.Unmarshal(a, &all), json.Unmarshal(b, &all)); err != nil {
-		return nil, fmt.Errorf("daemon: variables: %w", err)
-	}
-	doc, err := json.Marshal(all)
-	if err != nil {
-		return nil, fmt.Errorf("daemon: variables: %w", err)
-	}
-	return canon.JSON(doc)
+	all := canon.Split(a)
+	maps.Copy(all, canon.Split(b))
+	return canon.JSON(canon.Join(all))
 }
 
 // opening returns the first event of the run, if the tool takes the input.
@@ -465,11 +455,13 @@ func (d *Daemon) resolve(ctx context.Context, a Account, runID string, o order, 
 		}
 		return x, nil
 	}
-	m, err := a.snapshot.moduleOf(o)
-	if err == nil {
-		err = a.snapshot.unreadable
+	m, _, err := a.snapshot.tool(o.Tool)
+	if o.Module != "" { // with which it was given
+		if m, err = a.snapshot.module(o.Module); err != nil || m.Digest.String() != o.Digest {
+			return x, &neverError{fmt.Sprintf("the module %q is not there any more", o.Module)}
+		}
 	}
-	if err != nil {
+	if err = cmp.Or(err, a.snapshot.unreadable); err != nil {
 		return x, err
 	}
 	x.Module, x.Digest = m.Name, m.Digest.String()

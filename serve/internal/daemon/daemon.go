@@ -129,7 +129,12 @@ func (d *Daemon) Serve(ctx context.Context, l net.Listener) error {
 		<-working.Done()
 		d.logger.Info("stopping", "why", context.Cause(working))
 		d.drain(listening)
-		d.shutdown(server)
+		d.stop() // clients that follow a run connect again, to another host
+		late, cancel := context.WithTimeout(context.Background(), shutdownGrace)
+		defer cancel()
+		if server.Shutdown(late) != nil {
+			server.Close()
+		}
 	})
 	l = limitedListener{l, conns}
 	if d.config.TLS != nil { // net/http recognizes an encrypted connection by its type, and so does the web view for its cookies
@@ -175,15 +180,6 @@ const retryElsewhere = 5 * time.Second
 
 // shutdownGrace is how long requests may take to be answered.
 const shutdownGrace = 10 * time.Second
-
-func (d *Daemon) shutdown(server *http.Server) {
-	d.stop() // clients that follow a run connect again, to another host
-	ctx, cancel := context.WithTimeout(context.Background(), shutdownGrace)
-	defer cancel()
-	if server.Shutdown(ctx) != nil {
-		server.Close()
-	}
-}
 
 // Work works on runs until ctx ends. See [queue.Queue.Work].
 func (d *Daemon) Work(ctx context.Context) error { return d.config.Queue.Work(ctx, d.work) }

@@ -14,6 +14,7 @@ import (
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/policy"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/observe"
@@ -196,7 +197,9 @@ func (d *Daemon) prepared(ctx context.Context, log eventlog.EventLog, a Account,
 	return func() (err error) {
 		defer x.release()
 		if x.agent != nil {
-			_, err = guarded(d.agentOf(x.agent, log), x.rules).Continue(policy.With(ctx, x.rules), l.RunID)
+			a := d.agentOf(x.agent, log)
+			a.Tools = lists.Map(a.Tools, x.rules.Guard)
+			_, err = a.Continue(policy.With(ctx, x.rules), l.RunID)
 			return err
 		}
 		direct := d.direct(x, log, l.Begin)

@@ -12,7 +12,7 @@ import (
 func TestHealthFailureIsLoggedOnce(t *testing.T) {
 	var log strings.Builder
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	f := failing{since: map[string]time.Time{}}
+	d := &Daemon{logger: logger, failing: failing{since: map[string]time.Time{}}}
 	broken := errors.New("no route")
 	for _, step := range []struct {
 		check string
@@ -29,7 +29,7 @@ func TestHealthFailureIsLoggedOnce(t *testing.T) {
 		{"log", broken, `msg="not ready" check=log`},
 	} {
 		log.Reset()
-		f.note(logger, step.check, step.err)
+		d.note(step.check, step.err)
 		if got := log.String(); !strings.Contains(got, step.want) || (step.want == "") != (got == "") {
 			t.Errorf("%s, %v: logged %q, want %q", step.check, step.err, got, step.want)
 		}

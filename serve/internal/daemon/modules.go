@@ -67,24 +67,15 @@ func (d *Daemon) deleteModule(w http.ResponseWriter, r *request) error {
 
 const wasmType = "application/wasm"
 
-// moduleName is the name that an upload asks for.
-func moduleName(query *parameters) (string, error) {
-	name := query.text("name")
-	if name == "" {
-		return "", badQuery.because("the name of the module is missing: %s", tenant.ModuleNameRule).in("name").hint("send it as " + base + "/modules?name=NAME")
-	}
-	if tenant.ValidModuleName(name) != nil {
-		return "", badQuery.because("%q is not a valid module name: %s", clip(name), tenant.ModuleNameRule).in("name")
-	}
-	return name, nil
-}
-
 // uploadModule takes a module. It is checked, compiled and asked for its description, all
 // as untrusted, before it is added to the tenant's modules.
 func (d *Daemon) uploadModule(w http.ResponseWriter, r *request) error {
-	name, err := moduleName(r.query)
-	if err != nil {
-		return err
+	name := r.query.text("name")
+	switch {
+	case name == "":
+		return badQuery.because("the name of the module is missing: %s", tenant.ModuleNameRule).in("name").hint("send it as " + base + "/modules?name=NAME")
+	case tenant.ValidModuleName(name) != nil:
+		return badQuery.because("%q is not a valid module name: %s", clip(name), tenant.ModuleNameRule).in("name")
 	}
 	if err := d.takesWork(); err != nil {
 		return err
@@ -188,10 +179,7 @@ func (d *Daemon) add(ctx context.Context, id string, m owned, wasm []byte) (owne
 			return owned{}, false, noSpace.because("the host has reached its operator's limit of module bytes").retry(roomAfter)
 		}
 	}
-	describes, err := json.Marshal(m.tools)
-	if err != nil {
-		return owned{}, false, fmt.Errorf("daemon: encode a description: %w", err)
-	}
+	describes, _ := json.Marshal(m.tools) // their schemas are JSON
 	m.Module, err = d.config.Tenants.AddModule(ctx, id, m.Name, wasm, string(describes), a.snapshot.Modules, a.Limits.Modules)
 	if full, ok := errors.AsType[*tenant.NoRoomError](err); ok {
 		return owned{}, false, moduleLimit.because("the tenant's modules take %d bytes, %d of them for removed modules that runs still use; with this module they would exceed %d",

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"log/slog"
 	"math"
 	"net/http"
 	"sync"
@@ -147,10 +146,21 @@ func (d *Daemon) checks(ctx context.Context) map[string]error {
 	}
 }
 
-// note logs and measures the result of a check.
+// note measures the result of a check, and logs when one begins to fail and when that has ended.
 func (d *Daemon) note(check string, err error) {
-	d.failing.note(d.logger, check, err)
 	d.config.Observe.ObserveReady(check, err == nil)
+	f := &d.failing
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	since, failed := f.since[check]
+	switch {
+	case err != nil && !failed:
+		f.since[check] = time.Now()
+		d.logger.Error("not ready", "check", check, "error", err.Error())
+	case err == nil && failed:
+		delete(f.since, check)
+		d.logger.Info("ready again", "check", check, "after", time.Since(since).Round(time.Millisecond))
+	}
 }
 
 // Ready is the Ready of a [queue.Config]: a host whose log or master key is not the right
@@ -170,21 +180,6 @@ func (d *Daemon) Ready(ctx context.Context) (err error) {
 type failing struct {
 	mu    sync.Mutex
 	since map[string]time.Time
-}
-
-// note says when a check begins to fail, and when it has ended.
-func (f *failing) note(logger *slog.Logger, check string, err error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	since, failed := f.since[check]
-	switch {
-	case err != nil && !failed:
-		f.since[check] = time.Now()
-		logger.Error("not ready", "check", check, "error", err.Error())
-	case err == nil && failed:
-		delete(f.since, check)
-		logger.Info("ready again", "check", check, "after", time.Since(since).Round(time.Millisecond))
-	}
 }
 
 func stateOf(err error) string {

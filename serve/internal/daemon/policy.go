@@ -15,8 +15,6 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/internal/config"
-	"github.com/starling-host/starling/internal/lists"
-	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/tenant"
@@ -185,13 +183,6 @@ func (c *connectionLimits) allow(t tenant.Tenant) {
 	if slots != nil {
 		slots.Allow(t.Limits.Connections)
 	}
-}
-
-// guarded returns an agent whose calls the policies of a run have to allow.
-func guarded(a *agent.Agent, run *policy.Run) *agent.Agent {
-	it := *a
-	it.Tools = lists.Map(a.Tools, run.Guard)
-	return &it
 }
 
 // secrets are the secrets of one tenant. Where they may be sent depends on the policies, and on the

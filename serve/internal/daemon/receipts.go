@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -9,27 +8,11 @@ import (
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/receipt"
-	"github.com/starling-host/starling/eventlog/seal"
-	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
 )
 
 // mostSearched bounds how many of the newest runs are searched for a result.
 const mostSearched = 1000
-
-// receiptsIn returns the receipts of runs in a tenant's log, for eventview.View.Issuer.
-func (d *Daemon) receiptsIn(log eventlog.EventLog) func(ctx context.Context, runID string) ([]*receipt.Receipt, error) {
-	if d.config.Receipts == nil {
-		return nil
-	}
-	return func(ctx context.Context, runID string) ([]*receipt.Receipt, error) {
-		if err := share.Reserve(ctx, false, runID); err != nil {
-			return nil, err
-		}
-		opener, _ := log.(seal.Opener)
-		return d.config.Receipts.Issue(ctx, d.config.Log, opener, runID)
-	}
-}
 
 // runReceipts answers with the receipts of the calls of a run.
 func (d *Daemon) runReceipts(r *request) (page list[*receipt.Receipt], err error) {
@@ -59,35 +42,22 @@ func (d *Daemon) findReceipts(r *request) (page list[*receipt.Receipt], err erro
 		return page, badField.because("sha256 is not the SHA-256 of the text of a result in hexadecimal").in("sha256")
 	}
 	page.Items = []*receipt.Receipt{}
-	for searched := 0; searched < mostSearched; searched += mostRuns {
-		runs, err := r.view.Runs(r.Context(), eventlog.RunPageOptions{Limit: mostRuns, Offset: searched, RequireToolCalls: true})
-		if err != nil {
+	for run, err := range r.view.Newest(r.Context(), eventlog.RunPageOptions{Limit: mostRuns, RequireToolCalls: true}, mostSearched, new(bool)) {
+		var calls []string
+		if err == nil && run.TerminalKind != 0 {
+			calls, err = d.callsWith(r, run.RunID, [sha256.Size]byte(digest))
+		}
+		var all []*receipt.Receipt
+		if err == nil && len(calls) > 0 {
+			all, err = r.view.Receipts(r.Context(), run.RunID)
+		}
+		for _, call := range calls {
+			if one := receipt.OfCall(all, call); one != nil {
+				page.Items = append(page.Items, one)
+			}
+		}
+		if err != nil || len(calls) > 0 {
 			return page, err
-		}
-		for _, run := range runs.Runs {
-			if run.TerminalKind == 0 {
-				continue
-			}
-			calls, err := d.callsWith(r, run.RunID, [sha256.Size]byte(digest))
-			if err != nil {
-				return page, err
-			}
-			if len(calls) == 0 {
-				continue
-			}
-			all, err := r.view.Receipts(r.Context(), run.RunID)
-			if err != nil {
-				return page, err
-			}
-			for _, call := range calls {
-				if one := receipt.OfCall(all, call); one != nil {
-					page.Items = append(page.Items, one)
-				}
-			}
-			return page, nil
-		}
-		if len(runs.Runs) < mostRuns {
-			break
 		}
 	}
 	return page, nil
@@ -116,13 +86,4 @@ func (d *Daemon) callsWith(r *request, id string, digest [sha256.Size]byte) (cal
 
 func noReceipts() *Problem {
 	return notFound.because("the host signs no receipts").hint("its operator names a key under receipts in host.yaml")
-}
-
-// receiptOf returns the receipt of a run of one call, or nil: the call has its result in any case.
-func (d *Daemon) receiptOf(ctx context.Context, view eventview.View, id string) *receipt.Receipt {
-	all, err := view.Receipts(ctx, id)
-	if err != nil && !errors.Is(err, eventview.ErrNoReceipts) {
-		d.logger.Error("no receipt", "run_id", fullID(view.Namespace, id), "error", err.Error())
-	}
-	return receipt.OfCall(all, "")
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -23,19 +24,6 @@ import (
 // maxJSON bounds JSON bodies. A goal or the input of a tool waits in the queue, with its envelope,
 // and a job has at most 1 MiB.
 const maxJSON = 1 << 20
-
-// checkType refuses a body of another type, or with a content encoding: decoded, it could exceed
-// any bound.
-func checkType(r *http.Request, want string) error {
-	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") {
-		return wrongType.because("the body has the content encoding %q", clip(enc)).hint("send it without an encoding")
-	}
-	got, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || got != want {
-		return wrongType.because("the body is of type %q", clip(r.Header.Get("Content-Type"))).hint("send it with Content-Type: " + want)
-	}
-	return nil
-}
 
 // clip shortens text of a request before it is repeated in a response.
 func clip(s string) string { return display.Clip(strings.ToValidUTF8(s, "?"), 100) }
@@ -63,8 +51,11 @@ func (d *Daemon) holdBody(w http.ResponseWriter, r *http.Request, limit, times i
 
 // readBody reads a body of the type and of at most limit bytes, see holdBody.
 func (d *Daemon) readBody(w http.ResponseWriter, r *http.Request, contentType string, limit, times int64) ([]byte, error) {
-	if err := checkType(r, contentType); err != nil {
-		return nil, err
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && !strings.EqualFold(enc, "identity") { // decoded, it could exceed any bound
+		return nil, wrongType.because("the body has the content encoding %q", clip(enc)).hint("send it without an encoding")
+	}
+	if got, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || got != contentType {
+		return nil, wrongType.because("the body is of type %q", clip(r.Header.Get("Content-Type"))).hint("send it with Content-Type: " + contentType)
 	}
 	if err := d.holdBody(w, r, limit, times); err != nil {
 		return nil, err
@@ -176,7 +167,7 @@ func parametersOf(r *http.Request, known []string) *parameters {
 	}
 	for name, values := range p.values {
 		if !slices.Contains(known, name) {
-			p.fail(name, "unknown parameter %q; %s", clip(name), theParameters(known))
+			p.fail(name, "unknown parameter %q; the route takes %s", clip(name), cmp.Or(strings.Join(known, ", "), "none"))
 		} else if len(values) > 1 {
 			p.fail(name, "%q is there %d times", name, len(values))
 		} else if values[0] == "" && name != "q" { // a part of everything
@@ -184,13 +175,6 @@ func parametersOf(r *http.Request, known []string) *parameters {
 		}
 	}
 	return p
-}
-
-func theParameters(known []string) string {
-	if len(known) == 0 {
-		return "the route takes none"
-	}
-	return "the parameters are " + strings.Join(known, ", ")
 }
 
 func (p *parameters) fail(name, format string, args ...any) {

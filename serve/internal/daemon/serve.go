@@ -99,8 +99,14 @@ func (d *Daemon) handler(route Route) http.Handler {
 		began := time.Now()
 		out := w.(*answer)
 		defer func() {
-			if failed := recover(); failed != nil {
-				d.panicked(route, out, failed)
+			switch failed := recover(); {
+			case failed == http.ErrAbortHandler: // which cuts the connection on purpose
+				panic(failed)
+			case failed != nil:
+				d.logger.Error("request panicked", "route", route.Pattern(), "panic", failed, "stack", string(debug.Stack()))
+				if out.status == 0 {
+					internalFailure.plain().write(out)
+				}
 			}
 			d.config.Observe.ObserveRequest(route.Pattern(), out.status, time.Since(began))
 		}()
@@ -145,18 +151,6 @@ func (d *Daemon) ask(route Route, out *answer, r *request) error {
 		}
 	}
 	return route.serve(d, out, r)
-}
-
-// panicked answers a request whose handler has a defect. It passes on the panic that cuts a
-// connection on purpose.
-func (d *Daemon) panicked(route Route, out *answer, failed any) {
-	if failed == http.ErrAbortHandler {
-		panic(failed)
-	}
-	d.logger.Error("request panicked", "route", route.Pattern(), "panic", failed, "stack", string(debug.Stack()))
-	if out.status == 0 {
-		internalFailure.plain().write(out)
-	}
 }
 
 // fail answers a failed request. An error that is not a problem is the host's own; its text is

@@ -9,6 +9,8 @@ import (
 
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/eventlog/receipt"
+	"github.com/starling-host/starling/eventlog/seal"
 	"github.com/starling-host/starling/eventlog/store"
 	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/agent"
@@ -36,7 +38,6 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 			return d.execute(ctx, a.Tenant, log, o)
 		},
 		Modules: d.config.Log,
-		Issuer:  d.receiptsIn(log),
 		Jobs: func(ctx context.Context, ids ...string) (map[string]queue.Status, error) { // but the host and the text of the last error, which are the operator's
 			whole := lists.Map(ids, func(id string) string { return fullID(a.ID, id) })
 			jobs, err := d.config.Queue.Lookup(ctx, whole...)
@@ -52,6 +53,15 @@ func (d *Daemon) View(a Account) (eventview.View, error) {
 			f.Tenant = a.ID
 			return d.Usage(ctx, f)
 		},
+	}
+	if d.config.Receipts != nil {
+		view.Issuer = func(ctx context.Context, runID string) ([]*receipt.Receipt, error) {
+			if err := share.Reserve(ctx, false, runID); err != nil {
+				return nil, err
+			}
+			opener, _ := log.(seal.Opener)
+			return d.config.Receipts.Issue(ctx, d.config.Log, opener, runID)
+		}
 	}
 	return view, err
 }

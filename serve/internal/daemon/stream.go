@@ -52,11 +52,11 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 		}
 		after = max(after, n)
 	}
-	s, err := d.find(r)
+	run, err := d.find(r)
 	if err != nil {
 		return err
 	}
-	if s.TerminalKind != 0 && after >= s.LastSeq {
+	if run.TerminalKind != 0 && after >= run.LastSeq {
 		w.WriteHeader(http.StatusNoContent)
 		return nil
 	}
@@ -69,12 +69,6 @@ func (d *Daemon) streamRun(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	defer leave()
-	return d.stream(w, r, s, after)
-}
-
-// stream sends the events of a run until the run ends or the client has gone. Other errors that end
-// the stream are sent to the client.
-func (d *Daemon) stream(w http.ResponseWriter, r *request, run eventlog.RunSummary, after uint64) error {
 	ctx, stop := d.whileServing(r.Context())
 	defer stop()
 	if err := r.view.Reserve(ctx, run.RunID); err != nil {

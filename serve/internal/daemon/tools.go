@@ -11,6 +11,7 @@ import (
 	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/receipt"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/runtime/step"
@@ -83,18 +84,17 @@ func (t tools) Call(ctx context.Context, c mcpsrv.Call) (r mcpsrv.Result, err er
 		return r, err
 	}
 	defer leave()
+	var out mcpsrv.Outcome
 	id, err := t.begin(ctx, c, true)
-	if err != nil {
-		t.giveUp(ctx, fullID(t.account.ID, id)) // it may be there nevertheless
-		return r, err
+	if err == nil {
+		share.Of(ctx).Keep(int64(3 * len(c.Arguments))) // the body, its message and the input are kept
+		out, err = t.state(ctx, id, t.config.Requests.Wait)
 	}
-	share.Of(ctx).Keep(int64(3 * len(c.Arguments))) // the body, its message and the input are kept
-	out, err := t.state(ctx, id, t.config.Requests.Wait)
 	if err == nil && out.Status == eventlog.StatusOpen {
 		err = cmp.Or[error](ctx.Err(), busy.because("run %s is still in progress", id))
 	}
 	if err != nil {
-		t.giveUp(ctx, fullID(t.account.ID, id))
+		t.giveUp(ctx, fullID(t.account.ID, id)) // it may be there although it did not begin
 	}
 	return out.End, err
 }
@@ -124,15 +124,15 @@ func (t tools) begin(ctx context.Context, c mcpsrv.Call, waits bool) (id string,
 }
 
 // Outcome implements [mcpsrv.Lasting].
-func (t tools) Outcome(ctx context.Context, id string, most time.Duration) (mcpsrv.Outcome, error) {
+func (t tools) Outcome(ctx context.Context, id string, most time.Duration) (o mcpsrv.Outcome, err error) {
+	leave := func() {}
 	if most > 0 {
-		leave, err := enter(ctx, t.streams, t.account.Tenant, t.config.Requests.Streams)
-		if err != nil {
-			return mcpsrv.Outcome{}, forClients(err)
-		}
-		defer leave()
+		leave, err = enter(ctx, t.streams, t.account.Tenant, t.config.Requests.Streams)
 	}
-	o, err := t.state(ctx, id, most)
+	if err == nil {
+		defer leave()
+		o, err = t.state(ctx, id, most)
+	}
 	if p, ok := errors.AsType[*Problem](err); ok && (p.Status == notFound.status || p.Status == removed.status) {
 		err = mcpsrv.ErrNoTask
 	}
@@ -156,7 +156,11 @@ func (t tools) state(ctx context.Context, id string, most time.Duration) (o mcps
 		o.End.Error = run.Error.Message
 	}
 	if run.Status != eventlog.StatusOpen {
-		o.End.Receipt = t.receiptOf(ctx, t.view, id)
+		all, err := t.view.Receipts(ctx, id)
+		if err != nil && !errors.Is(err, eventview.ErrNoReceipts) { // the call has its result in any case
+			t.logger.Error("no receipt", "run_id", fullID(t.account.ID, id), "error", err.Error())
+		}
+		o.End.Receipt = receipt.OfCall(all, "")
 	}
 	return o, nil
 }
