@@ -261,8 +261,11 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	if !h.file.Metrics.Off {
 		c.Metrics = observe.MetricsHandler(registry)
 	}
-	if h.sealing = h.openSealing(); h.sealing != nil {
-		h.sealing.metrics = observe.NewSeal(registry)
+	if f, key := h.file.Seal, h.found.sealKey; key != nil {
+		h.sealing = &sealing{
+			h: h, sealer: seal.NewSealer(h.log, key), due: make(chan struct{}, 1), metrics: observe.NewSeal(registry),
+			every: cmp.Or(f.Every, defaultSealEvery), runs: int64(cmp.Or(f.Runs, defaultSealRuns)),
+		}
 		c.Ended, c.Removed = h.sealing.runEnded, h.sealing.signSoon
 	}
 	c.MetricsKey, c.OperatorKey, c.Receipts = h.found.metricsKey, h.found.operatorKey, h.found.receipts

@@ -2,7 +2,6 @@ package serve
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -34,24 +33,12 @@ type sealing struct {
 	every  time.Duration
 	runs   int64
 
-	metrics *observe.Seal // nil measures nothing
+	metrics *observe.Seal
 
 	mu sync.Mutex // held while sealer works
 
 	ended atomic.Int64  // runs since the last checkpoint
 	due   chan struct{} // capacity 1
-}
-
-// openSealing returns nil if the file of the host names no key.
-func (h *Host) openSealing() *sealing {
-	f, key := h.file.Seal, h.found.sealKey
-	if key == nil {
-		return nil
-	}
-	return &sealing{
-		h: h, sealer: seal.NewSealer(h.log, key), due: make(chan struct{}, 1),
-		every: cmp.Or(f.Every, defaultSealEvery), runs: int64(cmp.Or(f.Runs, defaultSealRuns)),
-	}
 }
 
 // runEnded counts an ended run.

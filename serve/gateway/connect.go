@@ -98,11 +98,10 @@ func (l *Tools) AddServer(s Server, pins Pins) error {
 	return nil
 }
 
-// Open returns the tools of one session of a client.
-func (l *Tools) Open() mcpsrv.Mirror { return l.open(l.shared()) }
-
-// open makes a session with connections of its own to the servers that are not shared.
-func (l *Tools) open(common *session) *session {
+// Open returns the tools of one session of a client, with connections of its own to the servers that are not
+// shared.
+func (l *Tools) Open() mcpsrv.Mirror {
+	common := l.shared()
 	s := l.session(func(k known) *peer {
 		if !k.Shared {
 			return k.peer()

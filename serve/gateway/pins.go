@@ -109,10 +109,7 @@ func (p Pins) note(name, id string, now pinned, accept bool) error {
 	if maps.EqualFunc(was, now, func(a, b pin) bool { return a.Hash == b.Hash }) {
 		all.Seen[name] = seen{Identity: id}
 	}
-	doc, err := json.MarshalIndent(all, "", "  ")
-	if err != nil {
-		return err
-	}
+	doc, _ := json.MarshalIndent(all, "", "  ") // its definitions are JSON
 	if old, err := keyfile.ReadFile(p.Path, keyfile.MaxBytes); err == nil && bytes.Equal(bytes.TrimSpace(old), doc) {
 		return nil
 	}

@@ -289,7 +289,7 @@ func TestPinsAreSharedByProcesses(t *testing.T) {
 
 // greeted returns a session whose client has introduced itself.
 func greeted(tools *Tools) *session {
-	s := tools.open(tools.shared())
+	s := tools.Open().(*session)
 	s.Greet(mcpsrv.Client{})
 	return s
 }

@@ -58,13 +58,13 @@ func TestATaskNeedsNoConnection(t *testing.T) {
 	if _, err := tools.Outcome(ctx, id, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	o, err := all.open(all.shared()).Outcome(ctx, id, 0)
+	o, err := all.Open().(*session).Outcome(ctx, id, 0)
 	if err != nil || o.Status != eventlog.StatusCompleted || !strings.Contains(string(o.End.Answer), `"three"`) {
 		t.Errorf("before the server is connected: %+v, %v", o, err)
 	}
 	other := NewTools(db, starling.ToolOptions{}, func(string) {})
 	defer other.Close()
-	if _, err := other.open(other.shared()).Outcome(ctx, id, 0); !errors.Is(err, mcpsrv.ErrNoTask) {
+	if _, err := other.Open().(*session).Outcome(ctx, id, 0); !errors.Is(err, mcpsrv.ErrNoTask) {
 		t.Errorf("without the server: %v", err)
 	}
 }

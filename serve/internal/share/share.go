@@ -64,10 +64,6 @@ const (
 // ErrBusy means that a request has waited for memory in vain.
 var ErrBusy = errors.New("share: other requests of the tenant or of the host hold the memory that it needs")
 
-// most is how many slots the requests of one tenant have at once, and so how many of the
-// four readers of a database in a file.
-func most() int { return max(1, min(2, runtime.GOMAXPROCS(0)/2)) }
-
 // Share is the resources of a request. It is safe for concurrent use. The zero value suits
 // a program with one user.
 type Share struct {
@@ -163,7 +159,7 @@ func Step(ctx context.Context) error {
 	}
 	s.Rest()
 	claim := s.who()
-	claim.Most = most()
+	claim.Most = max(1, min(2, runtime.GOMAXPROCS(0)/2)) // slots of one tenant, and so of the four readers of a database in a file
 	slot, err := s.host.CPU.Acquire(guest.WithClaim(ctx, claim))
 	if err != nil {
 		return err
