@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"maps"
@@ -165,9 +164,13 @@ func parametersOf(r *http.Request, known []string) *parameters {
 	if p.err != nil {
 		p.err = badQuery.because("the query cannot be read")
 	}
+	takes := "the route takes none"
+	if len(known) > 0 {
+		takes = "the parameters are " + strings.Join(known, ", ")
+	}
 	for name, values := range p.values {
 		if !slices.Contains(known, name) {
-			p.fail(name, "unknown parameter %q; the route takes %s", clip(name), cmp.Or(strings.Join(known, ", "), "none"))
+			p.fail(name, "unknown parameter %q; %s", clip(name), takes)
 		} else if len(values) > 1 {
 			p.fail(name, "%q is there %d times", name, len(values))
 		} else if values[0] == "" && name != "q" { // a part of everything
