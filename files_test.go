@@ -152,7 +152,7 @@ func TestFilesAreWrittenBack(t *testing.T) {
 		t.Errorf("a second call with the same files: %+v %v", again, err)
 	}
 	err = files.WriteBack(t.Context(), again)
-	if bad, ok := errors.AsType[*starling.FolderError](err); !ok || bad.Path != folder || again.Changed != nil || !strings.Contains(err.Error(), `changed ["n" "new"] since`) {
+	if bad, ok := errors.AsType[*starling.FolderError](err); !ok || bad.Path != folder || again.Changed != nil || !strings.Contains(err.Error(), `changed "n, new" since`) {
 		t.Errorf("%q, %v", again.Changed, err)
 	}
 	has("5")

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 
@@ -64,30 +65,27 @@ func (a *app) workspaceCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		doc := changesDocument{Changes: []fileChange{}}
-		list := func(c workspace.Change) {
-			e, what := cmp.Or(c.New, c.Old), map[bool]string{true: "changed", false: "removed"}[c.New.Kind != 0]
-			if c.Old.Kind == 0 {
-				what = "added"
-			}
-			doc.Changes = append(doc.Changes, fileChange{"/" + c.Path, what, e.Kind.String(), e.Size})
+		if left == nil {
+			left = given
 		}
-		var all []workspace.Change
 		get := func(digest canon.Hash) ([]byte, error) { return log.Module(ctx, digest) }
-		if left != nil {
-			all, err = workspace.Diff(get, canon.Hash(given), canon.Hash(left))
-		}
-		for _, c := range all {
-			list(c)
-			if e := cmp.Or(c.New, c.Old); err == nil && e.Kind == workspace.Folder { // all that is in it came, or went
-				err = workspace.Walk(get, e.Digest, func(below string, e workspace.Entry) error {
-					in := workspace.Change{Path: c.Path + "/" + below, New: e}
-					if c.New.Kind == 0 {
-						in.Old, in.New = e, workspace.Entry{}
-					}
-					list(in)
-					return nil
-				})
+		changes, err := workspace.Diff(get, canon.Hash(given), canon.Hash(left))
+		doc := changesDocument{Changes: []fileChange{}}
+		for _, c := range changes {
+			e, what := c.New, "changed"
+			switch {
+			case c.Old.Kind == 0:
+				what = "added"
+			case c.New.Kind == 0:
+				e, what = c.Old, "removed"
+			}
+			list := func(below string, e workspace.Entry) error {
+				doc.Changes = append(doc.Changes, fileChange{path.Join("/", c.Path, below), what, e.Kind.String(), e.Size})
+				return nil
+			}
+			if _ = list("", e); err == nil && e.Kind == workspace.Folder { // all that is in it came, or went
+				what = strings.Replace(what, "changed", "added", 1)
+				err = workspace.Walk(get, e.Digest, list)
 			}
 		}
 		if err != nil {

@@ -358,9 +358,6 @@ func (r *Run) read(ctx context.Context, name string, fresh bool) error {
 	return nil
 }
 
-// NamesTool is the function [NamesTool] for the policies of the run.
-func (r *Run) NamesTool(tool string) bool { return NamesTool(r.operator, r.tenant, tool) }
-
 // Guard returns the tool with its calls checked by the policies, under its name and with its arguments.
 func (r *Run) Guard(t tool.Tool) tool.Tool {
 	return tool.Guarded(t, func(ctx context.Context, name string, input json.RawMessage) event.Verdicts {

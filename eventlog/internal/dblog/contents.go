@@ -142,12 +142,11 @@ func (x *Backend) lacking(ctx context.Context, contents []eventlog.Content, dige
 				return err
 			}
 			places, args = in(chunk, func(d canon.Hash) any { return eventlog.TreeUser(d) })
-			return q.Query("SELECT DISTINCT used_by FROM module_use WHERE used_by IN "+places, args, func(r eventlog.Row) error {
-				var user string
-				err := r.Scan(&user)
+			users, err := IDs(q, "SELECT DISTINCT used_by FROM module_use WHERE used_by IN "+places, args...)
+			for _, user := range users {
 				folders[user] = true
-				return err
-			})
+			}
+			return err
 		})
 		if err != nil {
 			return nil, err

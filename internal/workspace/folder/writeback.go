@@ -33,7 +33,6 @@ const (
 
 	moving = stagingName + "/moving" // the journal: the steps
 	done   = stagingName + "/done"   // its name when all steps are made: the old contents can go
-	undone = stagingName + "/undone" // its name when no step is made: the new contents can go
 
 	maxJournal = 16 << 20 // bytes
 )
@@ -45,13 +44,9 @@ func newer(step int) string { return stagingName + "/new-" + strconv.Itoa(step) 
 // Nothing is written back then.
 type ConflictError struct{ Paths []string }
 
-// Error names the first paths.
+// Error names the paths, as far as a line has room for them.
 func (e *ConflictError) Error() string {
-	more := ""
-	if n := len(e.Paths) - 5; n > 0 {
-		more = fmt.Sprintf(" and %d more", n)
-	}
-	return fmt.Sprintf("someone changed %q%s since the folder was read", e.Paths[:min(5, len(e.Paths))], more)
+	return fmt.Sprintf("someone changed %.500q since the folder was read", strings.Join(e.Paths, ", "))
 }
 
 // Advice implements [hint.Hinted].
@@ -91,7 +86,7 @@ func (f *Folder) WriteBack(ctx context.Context, get workspace.Get, changes []wor
 			return w.settle()
 		}
 		w.steps = nil
-		err = errors.Join(err, w.clean(undone))
+		err = errors.Join(err, w.clean(false))
 	}
 	return false, fmt.Errorf("nothing is written back: %w", err)
 }
@@ -107,7 +102,7 @@ func (f *Folder) Recover() (note string, err error) {
 	if err := w.hold(); err != nil {
 		return "", err
 	}
-	for _, journal := range []string{done, undone, moving} {
+	for _, journal := range []string{done, moving} {
 		info, err := w.root.Lstat(journal)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
@@ -122,9 +117,9 @@ func (f *Folder) Recover() (note string, err error) {
 			return "", errors.Join(err, w.lock.Close())
 		case canon.Unmarshal(content, &w.steps) != nil || slices.ContainsFunc(w.steps, outside):
 			w.steps = nil // it was not written whole, so nothing was moved
-			return "", w.clean(undone)
-		case journal != moving:
-			return "", w.clean(journal)
+			return "", w.clean(false)
+		case journal == done:
+			return "", w.clean(true)
 		}
 		switch made, err := w.settle(); {
 		case w.has(stagingName):
@@ -136,7 +131,7 @@ func (f *Folder) Recover() (note string, err error) {
 		}
 		return "a write-back was interrupted, and is complete now", nil
 	}
-	return "", w.clean(undone)
+	return "", w.clean(false)
 }
 
 // do makes a change of the machine.
@@ -332,27 +327,23 @@ func (w *writeBack) is(at string, want workspace.Entry) bool {
 // settle makes all steps that are not made, or undoes all that are. It is not interrupted.
 func (w *writeBack) settle() (made bool, err error) {
 	defer w.lock.Close()
-	phase := done
-	if err = w.forward(); err != nil {
-		phase = undone
+	if err := w.forward(); err != nil {
 		if failed := w.undo(); failed != nil {
 			return false, fmt.Errorf("%w; the folder is half written: %w; the next call that may write to it tries again", err, failed)
 		}
+		return false, fmt.Errorf("nothing is written back: %w", errors.Join(err, w.clean(false)))
 	}
-	failed := w.do("name the journal", func() error { return w.root.Rename(moving, phase) })
-	if failed == nil {
-		failed = w.sync(stagingName) // before a content is deleted, by whose place the steps are known
+	err = w.do("name the journal", func() error { return w.root.Rename(moving, done) })
+	if err == nil {
+		err = w.sync(stagingName) // before a content goes, by whose place the steps are known
 	}
-	if failed == nil {
-		failed = w.clean(phase)
+	if err == nil {
+		err = w.clean(true)
 	}
-	switch {
-	case err != nil:
-		return false, fmt.Errorf("nothing is written back: %w", errors.Join(err, failed))
-	case failed != nil:
-		return true, fmt.Errorf("all changes are written, but: %w", failed)
+	if err != nil {
+		err = fmt.Errorf("all changes are written, but: %w", err)
 	}
-	return true, nil
+	return true, err
 }
 
 // forward makes the steps.
@@ -442,9 +433,9 @@ func (w *writeBack) put(aside, at string) error {
 // clean deletes the staging folder: new contents if no step was made, and old ones if all are, but only
 // as they were, because an editor may have written to a file that was moved. What remains keeps a name
 // of its own. Without steps, new contents need not be whole.
-func (w *writeBack) clean(phase string) error {
+func (w *writeBack) clean(made bool) error {
 	defer w.lock.Close()
-	if w.has(moving) { // no content may go before it
+	if !made && w.has(moving) { // no content may go before it
 		if err := cmp.Or(w.remove(moving), w.sync(stagingName)); err != nil {
 			return err
 		}
@@ -462,14 +453,14 @@ func (w *writeBack) clean(phase string) error {
 	}
 	for i, s := range w.steps {
 		at, want := newer(i), s.New
-		if phase == done {
+		if made {
 			at, want = older(i), s.Old
 		}
 		if want.Kind != 0 && w.is(at, want) {
 			w.delete(at)
 		}
 	}
-	_ = w.remove(phase)
+	_ = w.remove(done)
 	_ = w.lock.Close() // for Windows
 	_ = w.remove(lockName)
 	if w.remove(stagingName) == nil {
