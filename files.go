@@ -6,6 +6,8 @@ import (
 	"context"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -53,6 +55,7 @@ type Files struct {
 	db      *DB
 	given   event.Workspace
 	folders []Folder
+	places  []os.FileInfo // of the folders
 }
 
 // Files reads folders into the database. It follows no link out of them, and refuses what is neither
@@ -87,6 +90,8 @@ func (db *DB) readFolders(ctx context.Context, log store.Database, folders []Fol
 		at := path.Clean(cmp.Or(given.At, DefaultMount))
 		given.At = at
 		f.folders = append(f.folders, given)
+		place, _ := os.Stat(given.Path)
+		f.places = append(f.places, place)
 		root, err := db.readFolder(ctx, given, put)
 		if failed != nil || ctx.Err() != nil {
 			return nil, cmp.Or(failed, context.Cause(ctx))
@@ -155,7 +160,7 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 	if err != nil {
 		return err
 	}
-	for _, given := range f.folders {
+	for i, given := range f.folders {
 		var changes []workspace.Change
 		for _, c := range all {
 			if below, ok := strings.CutPrefix("/"+c.Path, given.At+"/"); ok {
@@ -163,13 +168,9 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 				changes = append(changes, c)
 			}
 		}
-		opened, err := folder.Open(given.Path)
-		if err == nil {
-			var made bool
-			if made, err = opened.WriteBack(ctx, get, changes); made {
-				run.Changed = append(run.Changed, lists.Map(changes, func(c workspace.Change) string { return filepath.Join(given.Path, c.Path) })...)
-			}
-			opened.Close()
+		made, err := f.change(ctx, i, get, changes)
+		if made {
+			run.Changed = append(run.Changed, lists.Map(changes, func(c workspace.Change) string { return filepath.Join(given.Path, c.Path) })...)
 		}
 		if err != nil {
 			return &FolderError{Path: given.Path, Err: err}
@@ -178,14 +179,43 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 	return nil
 }
 
+// change makes the changes in one folder, unless another one has come into its place, or a change is one of
+// the database's files: a program would take a file that is not there yet for its own.
+func (f *Files) change(ctx context.Context, i int, get workspace.Get, changes []workspace.Change) (made bool, err error) {
+	at, err := filepath.Abs(f.folders[i].Path)
+	if err == nil {
+		at, err = filepath.EvalSymlinks(at)
+	}
+	if err != nil {
+		return false, err
+	}
+	if place, err := os.Stat(at); err != nil || !os.SameFile(place, f.places[i]) {
+		return false, errors.Join(err, errors.New("nothing is written back: another folder is there now"))
+	}
+	for _, c := range changes {
+		place := filepath.Join(at, c.Path)
+		for _, file := range f.db.files() {
+			if file == place || strings.HasPrefix(file, place+string(filepath.Separator)) {
+				return false, fmt.Errorf("nothing is written back: %q is the place of the database", c.Path)
+			}
+		}
+	}
+	opened, err := folder.Open(at)
+	if err != nil {
+		return false, err
+	}
+	defer opened.Close()
+	return opened.WriteBack(ctx, get, changes)
+}
+
 // files returns the names of the files in which the database is, or nothing on a server.
 func (db *DB) files() []string {
 	if db.where == "" || store.OnServer(db.where) {
 		return nil
 	}
-	where, err := filepath.EvalSymlinks(db.where)
-	if err != nil {
-		where = db.where
+	where, err := filepath.Abs(db.where)
+	if real, failed := filepath.EvalSymlinks(where); err == nil && failed == nil {
+		where = real
 	}
 	return lists.Map([]string{"", ".lock", ".turn", ".spare", "-wal", "-shm", "-journal"}, func(end string) string { return where + end })
 }

@@ -166,6 +166,34 @@ func TestFilesAreWrittenBack(t *testing.T) {
 		t.Errorf("a folder that is only read: %+v", run)
 	}
 	has("5")
+	inside, err := starling.Open(t.Context(), filepath.Join(folder, "own.db"), starling.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inside.Close()
+	if loaded, err = inside.Load(t.Context(), starling.RunPy, starling.ToolOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"own.db", "own.db-journal", "own.db.spare"} {
+		files, err := inside.Files(t.Context(), starling.Folder{Path: folder, Writable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		run, err := loaded.In(files).Call(t.Context(), `{"code":"open('`+name+`', 'w').write('x')"}`)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := files.WriteBack(t.Context(), run); err == nil || !strings.Contains(err.Error(), "is the place of the database") {
+			t.Errorf("%s is written: %v", name, err)
+		}
+	}
+	moved := folder + ".moved"
+	if err := errors.Join(os.Rename(folder, moved), os.Mkdir(folder, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if err := files.WriteBack(t.Context(), again); err == nil || !strings.Contains(err.Error(), "another folder is there now") {
+		t.Errorf("the folder was moved: %v", err)
+	}
 	log.full = true
 	if run, err := tool.Call(t.Context(), add); run != nil || err == nil || !strings.Contains(err.Error(), "the disk is full") {
 		t.Errorf("what a call leaves cannot be kept: %+v %v", run, err)

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"net/url"
 	"regexp"
@@ -43,7 +44,11 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 		display.Digits(m.Fuel), display.Duration(run.Wall()), display.Size(m.PeakMemoryBytes),
 		display.Plural(m.Effects, "effect"), display.Size(uint64(m.BytesIn)), display.Size(uint64(m.BytesOut)))
 	if len(run.Changed) > 0 {
-		a.stderr.Printf("changed: %s\n", strings.Join(lists.Map(run.Changed, display.ShellWord), " "))
+		shown := lists.Map(run.Changed[:min(20, len(run.Changed))], display.ShellWord)
+		if more := len(run.Changed) - len(shown); more > 0 {
+			shown = append(shown, fmt.Sprintf("and %d more", more))
+		}
+		a.stderr.Printf("changed: %s\n", strings.Join(shown, " "))
 	}
 	a.stderr.Printf("replay: %s\n", display.Command("starling-host replay", run.Database, run.ID))
 	printed := error(nil)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -192,7 +193,9 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	}
 	var unwritten error
 	if err == nil {
-		unwritten = files.WriteBack(ctx, run)
+		if unwritten = files.WriteBack(ctx, run); unwritten != nil {
+			unwritten = fmt.Errorf("--dir %w", unwritten)
+		}
 	}
 	err = cmp.Or(a.reportRun(tool, run, err, f), unwritten)
 	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil {

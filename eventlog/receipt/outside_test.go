@@ -27,14 +27,6 @@ func outside(t *testing.T) map[string]*exec.Cmd {
 		t.Fatal(err)
 	}
 	programs := map[string]*exec.Cmd{}
-	program := filepath.Join(t.TempDir(), "verify")
-	build := exec.Command("go", "build", "-o", program, ".")
-	build.Dir, build.Env = verifiers, append(os.Environ(), "GOFLAGS=")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Logf("SKIPPED: go-securesystemslib and go-cose cannot be built: %s", out)
-	} else {
-		programs["go"] = exec.Command(program, key)
-	}
 	if _, err := os.Stat(filepath.Join(verifiers, "node_modules")); err != nil {
 		t.Log("SKIPPED: @sigstore/verify and @auth0/cose are not installed: (cd examples/receipts && npm install --no-save --omit=optional)")
 	} else {

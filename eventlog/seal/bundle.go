@@ -457,13 +457,13 @@ func archived(entries []entry) ([]byte, error) {
 	end = le.AppendUint16(end, uint16(len(entries)))
 	end = le.AppendUint32(end, uint32(len(directory)))
 	end = le.AppendUint32(end, uint32(len(file)))
-	if file = append(append(append(file, directory...), end...), 0, 0); len(file) > MaxBundleBytes {
+	if file = append(append(append(file, directory...), end...), 0, 0); len(file) > MaxBundleBytes || len(entries) > math.MaxUint16 {
 		return nil, errLargeBundle
 	}
 	return file, nil
 }
 
-var errLargeBundle = fmt.Errorf("seal: the bundle would be larger than %d bytes: put the runs into several", MaxBundleBytes)
+var errLargeBundle = fmt.Errorf("seal: the bundle would be larger than %d bytes, or have more than %d parts: put the runs into several", MaxBundleBytes, math.MaxUint16)
 
 // unarchived returns the entries of an archive that [archived] has written.
 func unarchived(budget *work.Budget, file []byte) (entries []entry, err error) {

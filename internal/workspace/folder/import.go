@@ -42,6 +42,7 @@ func (f *Folder) Import(ctx context.Context, put func([]workspace.Content) error
 type reader struct {
 	ctx     context.Context
 	put     func([]workspace.Content) error
+	read    func(at string) // if not nil, it is called with each path in a folder, those in a folder before it
 	except  []os.FileInfo
 	batch   []workspace.Content
 	held    int // bytes in the batch
@@ -66,6 +67,9 @@ func (r *reader) folder(dir *os.Root, at string) (digest canon.Hash, err error) 
 	slices.Sort(names) // so that the same folder has the same error
 	entries := make([]workspace.Entry, 0, len(names))
 	for _, name := range names {
+		if name == stagingName {
+			return digest, fmt.Errorf("folder /%s: %w", at, errStaging)
+		}
 		info, err := dir.Lstat(name)
 		if err == nil && slices.ContainsFunc(r.except, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
 			continue
@@ -77,7 +81,9 @@ func (r *reader) folder(dir *os.Root, at string) (digest canon.Hash, err error) 
 		if err != nil {
 			return digest, err
 		}
-		entries = append(entries, e)
+		if entries = append(entries, e); r.read != nil {
+			r.read(path.Join(at, name))
+		}
 	}
 	if after, err := dir.Stat("."); err != nil || !after.ModTime().Equal(before.ModTime()) {
 		return digest, errors.Join(err, fmt.Errorf("folder /%s: %w", at, errChanged))

@@ -27,12 +27,11 @@ import (
 // in new-N, and the old ones that they replace in old-N, where N is the number of the step; a lock,
 // which the writing process holds; and from the first move on a journal. How far the steps are shows
 // from where their contents are, so a process that finds the journal of a dead one can go on, or back.
+// When all steps are made, or none is, the staging folder gets another name, and its rest is deleted.
 const (
 	stagingName = ".starling-writeback"
 	lockName    = stagingName + "/lock"
-
-	moving = stagingName + "/moving" // the journal: the steps
-	done   = stagingName + "/done"   // its name when all steps are made: the old contents can go
+	journalName = stagingName + "/journal" // the steps
 
 	maxJournal = 16 << 20 // bytes
 )
@@ -56,6 +55,8 @@ func (e *ConflictError) Advice() string { return "run the call again, on what is
 var errStaging = hint.New("another call is writing to the folder, or was interrupted while it did",
 	"run the call again; one that may write to the folder, with :rw, first ends what was interrupted")
 
+var errForeign = hint.New(stagingName+" is in the folder, and no write-back made it", "look at it, and delete it")
+
 type writeBack struct {
 	*Folder
 	steps []workspace.Change // none is inside another
@@ -78,17 +79,28 @@ func (f *Folder) WriteBack(ctx context.Context, get workspace.Get, changes []wor
 		time.Sleep(20 * time.Millisecond)
 		err = begin()
 	}
-	switch {
-	case errors.Is(err, fs.ErrExist):
+	if errors.Is(err, fs.ErrExist) {
 		err = errStaging
-	case err == nil:
+	} else if err == nil {
+		err = w.hold()
+	}
+	if err == nil {
+		defer w.lock.Close()
 		if err = w.prepare(ctx, get); err == nil {
 			return w.settle()
 		}
 		w.steps = nil
-		err = errors.Join(err, w.clean(false))
+		err = and(err, w.clean(false))
 	}
 	return false, fmt.Errorf("nothing is written back: %w", err)
+}
+
+// and adds what happened, too, to an error.
+func and(err, more error) error {
+	if more != nil {
+		err = fmt.Errorf("%w; %w", err, more)
+	}
+	return err
 }
 
 // Recover ends a write-back of a process that no longer runs, if there is one: it completes it, or
@@ -102,36 +114,33 @@ func (f *Folder) Recover() (note string, err error) {
 	if err := w.hold(); err != nil {
 		return "", err
 	}
-	for _, journal := range []string{done, moving} {
-		info, err := w.root.Lstat(journal)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		content := []byte{}
-		if err == nil && info.Size() <= maxJournal {
-			content, err = readFile(w.root, journal, info)
-		}
-		outside := func(s workspace.Change) bool { return !filepath.IsLocal(s.Path) || path.Clean(s.Path) != s.Path }
-		switch {
-		case err != nil:
-			return "", errors.Join(err, w.lock.Close())
-		case canon.Unmarshal(content, &w.steps) != nil || slices.ContainsFunc(w.steps, outside):
-			w.steps = nil // it was not written whole, so nothing was moved
-			return "", w.clean(false)
-		case journal == done:
-			return "", w.clean(true)
-		}
-		switch made, err := w.settle(); {
-		case w.has(stagingName):
-			return "", err
-		case !made:
-			return fmt.Sprintf("a write-back was interrupted, and is undone: %v", err), nil
-		case err != nil:
-			return fmt.Sprintf("a write-back was interrupted: %v", err), nil
-		}
-		return "a write-back was interrupted, and is complete now", nil
+	defer w.lock.Close()
+	info, err := w.root.Lstat(journalName)
+	var content []byte
+	if err == nil && info.Size() <= maxJournal {
+		content, err = readFile(w.root, journalName, info)
 	}
-	return "", w.clean(false)
+	outside := func(s workspace.Change) bool { return !filepath.IsLocal(s.Path) || path.Clean(s.Path) != s.Path }
+	switch {
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", errForeign
+	case err != nil || canon.Unmarshal(content, &w.steps) != nil || slices.ContainsFunc(w.steps, outside):
+		w.steps = nil // the journal was not written whole, so nothing was moved
+		err = w.clean(false)
+	default:
+		note = "a write-back that was interrupted is complete now"
+		var made bool
+		if made, err = w.settle(); !made {
+			note = "a write-back that was interrupted is undone"
+		}
+	}
+	if w.has(stagingName) {
+		return "", err
+	}
+	if err != nil {
+		note = strings.TrimPrefix(note+"; "+err.Error(), "; ")
+	}
+	return note, nil
 }
 
 // do makes a change of the machine.
@@ -145,12 +154,18 @@ func (f *Folder) do(change string, make func() error) error {
 }
 
 // hold takes the lock. A process that dies has it no longer.
-func (w *writeBack) hold() (err error) {
+func (w *writeBack) hold() error {
+	if info, err := w.root.Lstat(stagingName); err != nil || !info.IsDir() {
+		return errForeign
+	}
+	var err error
 	if w.lock, err = w.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600); err != nil {
-		return err
+		return errForeign
 	}
 	held, err := keyfile.TryLock(w.lock)
-	if err == nil && !held {
+	mine, failed := w.lock.Stat()
+	now, gone := w.root.Lstat(lockName)
+	if err == nil && (!held || failed != nil || gone != nil || !os.SameFile(mine, now)) { // the one who had it has just ended
 		err = errStaging
 	}
 	if err != nil {
@@ -162,15 +177,12 @@ func (w *writeBack) hold() (err error) {
 // prepare writes the new contents into the staging folder, checks that every path that is to change
 // is still what was imported, and writes the journal.
 func (w *writeBack) prepare(ctx context.Context, get workspace.Get) error {
-	if err := w.hold(); err != nil {
-		return err
-	}
 	for i, s := range w.steps {
 		if s.New.Kind == 0 {
 			continue
 		}
 		if err := w.stage(ctx, get, newer(i), s); err != nil {
-			return fmt.Errorf("%q: %w", s.Path, err)
+			return err
 		}
 	}
 	conflict := &ConflictError{}
@@ -178,7 +190,7 @@ func (w *writeBack) prepare(ctx context.Context, get workspace.Get) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if !w.is(s.Path, s.Old) {
+		if _, same := w.is(s.Path, s.Old); !same {
 			conflict.Paths = append(conflict.Paths, s.Path)
 		}
 	}
@@ -190,7 +202,7 @@ func (w *writeBack) prepare(ctx context.Context, get workspace.Get) error {
 		err = fmt.Errorf("%d changes are too many", len(w.steps))
 	}
 	if err == nil {
-		err = w.write(moving, journal)
+		err = w.write(journalName, journal)
 	}
 	return errors.Join(err, w.sync(stagingName), w.sync("."))
 }
@@ -198,21 +210,21 @@ func (w *writeBack) prepare(ctx context.Context, get workspace.Get) error {
 // stage writes what a step brings to a path in the staging folder.
 func (w *writeBack) stage(ctx context.Context, get workspace.Get, at string, s workspace.Change) error {
 	var folders []string
-	create := func(below string, e workspace.Entry) error {
-		if err := cmp.Or(ctx.Err(), fits(e.Name)); err != nil {
+	create := func(below string, e workspace.Entry) (err error) {
+		name, place := path.Join(at, below), path.Join(s.Path, below)
+		if err := cmp.Or(ctx.Err(), fits(place, e.Name)); err != nil {
 			return err
 		}
-		name := path.Join(at, below)
 		if e.Kind == workspace.Folder {
 			folders = append(folders, name)
 			return w.do("make a folder", func() error { return w.root.Mkdir(name, 0o777) })
 		}
 		content, err := get.Read(e.Digest)
 		if err == nil && uint64(len(content)) != e.Size {
-			err = fmt.Errorf("%s has %d bytes, where its tree says %d", e.Name, len(content), e.Size)
+			err = fmt.Errorf("%q has %d bytes, where its tree says %d", place, len(content), e.Size)
 		}
 		if err == nil && e.Kind == workspace.Link {
-			if err = staysInside(path.Join(s.Path, below), string(content)); err == nil {
+			if err = staysInside(place, string(content)); err == nil {
 				err = w.do("make a link", func() error { return w.root.Symlink(filepath.FromSlash(string(content)), name) })
 			}
 		} else if err == nil {
@@ -249,12 +261,12 @@ func (w *writeBack) write(name string, content []byte) error {
 }
 
 // fits returns an error if this machine cannot have a name, or a tool may not.
-func fits(name string) error {
+func fits(at, name string) error {
 	switch {
 	case name == stagingName:
-		return errors.New("the name is kept for write-backs")
+		return fmt.Errorf("%q: the name is kept for write-backs", at)
 	case runtime.GOOS == "windows" && (strings.ContainsAny(name, `\:`) || !filepath.IsLocal(name)):
-		return errors.New("Windows cannot have a file of this name")
+		return fmt.Errorf("%q: Windows cannot have a file of this name", at)
 	}
 	return nil
 }
@@ -275,7 +287,7 @@ func staysInside(at, target string) error {
 		}
 	}
 	if leaves {
-		return fmt.Errorf("the link leads to %q, which can be outside of the folder", target)
+		return fmt.Errorf("%q: the link leads to %q, which can be outside of the folder", at, target)
 	}
 	return nil
 }
@@ -308,39 +320,33 @@ func (w *writeBack) reach(at string) error {
 	return err
 }
 
-// is reports whether a path has an entry, or nothing for the zero entry.
-func (w *writeBack) is(at string, want workspace.Entry) bool {
+// is reports whether a path has an entry, or nothing for the zero entry. The paths are those that it has
+// read, what is in a folder before it.
+func (w *writeBack) is(at string, want workspace.Entry) (paths []string, ok bool) {
 	dir, err := w.parent(at)
 	if err != nil {
-		return false
+		return nil, false
 	}
 	defer dir.Close()
 	info, err := dir.Lstat(path.Base(at))
 	if want.Kind == 0 {
-		return errors.Is(err, fs.ErrNotExist)
+		return nil, errors.Is(err, fs.ErrNotExist)
 	}
 	r := &reader{ctx: context.Background(), put: func([]workspace.Content) error { return nil }}
+	r.read = func(at string) { paths = append(paths, at) }
 	e, err := r.entry(dir, at, path.Base(at), info, err)
-	return err == nil && e.Kind == want.Kind && e.Digest == want.Digest
+	return append(paths, at), err == nil && e.Kind == want.Kind && e.Digest == want.Digest
 }
 
 // settle makes all steps that are not made, or undoes all that are. It is not interrupted.
 func (w *writeBack) settle() (made bool, err error) {
-	defer w.lock.Close()
 	if err := w.forward(); err != nil {
 		if failed := w.undo(); failed != nil {
 			return false, fmt.Errorf("%w; the folder is half written: %w; the next call that may write to it tries again", err, failed)
 		}
-		return false, fmt.Errorf("nothing is written back: %w", errors.Join(err, w.clean(false)))
+		return false, fmt.Errorf("nothing is written back: %w", and(err, w.clean(false)))
 	}
-	err = w.do("name the journal", func() error { return w.root.Rename(moving, done) })
-	if err == nil {
-		err = w.sync(stagingName) // before a content goes, by whose place the steps are known
-	}
-	if err == nil {
-		err = w.clean(true)
-	}
-	if err != nil {
+	if err = w.clean(true); err != nil {
 		err = fmt.Errorf("all changes are written, but: %w", err)
 	}
 	return true, err
@@ -400,13 +406,17 @@ func (w *writeBack) take(at, aside string, want workspace.Entry) error {
 	if err == nil {
 		err = w.do("take", func() error { return w.root.Rename(at, aside) })
 	}
+	conflict := error(&ConflictError{[]string{at}})
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &ConflictError{[]string{at}}
+		return conflict
+	case errors.Is(err, syscall.EXDEV):
+		return hint.New(fmt.Sprintf("%q cannot be moved", at), "it is on another file system, or in a lower layer of a container's: give the tool a copy")
 	case err != nil:
 		return err
-	case !w.is(aside, want):
-		return cmp.Or(w.put(aside, at), error(&ConflictError{[]string{at}})) // to where it was, even through a link
+	}
+	if _, same := w.is(aside, want); !same {
+		return cmp.Or(w.put(aside, at), conflict) // to where it was, even through a link
 	}
 	return nil
 }
@@ -430,52 +440,50 @@ func (w *writeBack) put(aside, at string) error {
 	return w.do("rename", func() error { return w.root.Rename(aside, at) })
 }
 
-// clean deletes the staging folder: new contents if no step was made, and old ones if all are, but only
-// as they were, because an editor may have written to a file that was moved. What remains keeps a name
-// of its own. Without steps, new contents need not be whole.
+// clean gives the staging folder another name, when all steps are made or none is, and deletes what is
+// not needed: new contents, or old ones if the new ones are in their place. It deletes only what is as it
+// was, because others may have written to what was moved, and leaves the rest. Without steps, nobody has
+// seen the new contents, which need not be whole.
 func (w *writeBack) clean(made bool) error {
-	defer w.lock.Close()
-	if !made && w.has(moving) { // no content may go before it
-		if err := cmp.Or(w.remove(moving), w.sync(stagingName)); err != nil {
-			return err
-		}
+	kept := ".starling-kept-" + rand.Text()
+	aside := func(name string) string { return kept + strings.TrimPrefix(name, stagingName) }
+	if runtime.GOOS == "windows" { // which renames no folder with an open file
+		_ = w.lock.Close()
 	}
-	dir, err := w.root.Open(stagingName)
+	err := w.do("rename", func() error { return w.root.Rename(stagingName, kept) })
+	if err == nil {
+		err = w.sync(".") // before a content goes, by whose place the steps are known
+	}
 	if err != nil {
 		return err
-	}
-	names, err := dir.Readdirnames(-1)
-	_ = dir.Close()
-	for _, name := range names {
-		if at := path.Join(stagingName, name); len(w.steps) == 0 && strings.HasPrefix(name, "new-") {
-			w.delete(at)
-		}
 	}
 	for i, s := range w.steps {
 		at, want := newer(i), s.New
 		if made {
 			at, want = older(i), s.Old
 		}
-		if want.Kind != 0 && w.is(at, want) {
-			w.delete(at)
+		paths, same := w.is(aside(at), want)
+		for _, p := range paths {
+			if !same || w.remove(p) != nil {
+				break
+			}
 		}
 	}
-	_ = w.remove(done)
-	_ = w.lock.Close() // for Windows
-	_ = w.remove(lockName)
-	if w.remove(stagingName) == nil {
-		return err
+	if dir, err := w.root.Open(kept); err == nil {
+		names, _ := dir.Readdirnames(-1)
+		_ = dir.Close()
+		for _, name := range names {
+			if w.steps == nil && strings.HasPrefix(name, "new-") {
+				_ = w.do("delete", func() error { return w.root.RemoveAll(path.Join(kept, name)) })
+			}
+		}
 	}
-	kept := ".starling-kept-" + rand.Text()
-	if failed := w.do("rename", func() error { return w.root.Rename(stagingName, kept) }); failed != nil {
-		return errors.Join(err, failed)
+	_ = w.remove(aside(journalName))
+	_ = w.remove(aside(lockName))
+	if w.remove(kept) != nil {
+		return fmt.Errorf("what someone changed meanwhile, or what cannot be deleted, is in %s", kept)
 	}
-	return fmt.Errorf("someone changed files meanwhile: other versions of them are in %s", kept)
-}
-
-// delete removes what is in the staging folder. What it cannot remove stays there.
-func (w *writeBack) delete(at string) {
-	_ = w.do("delete", func() error { return w.root.RemoveAll(at) })
+	return nil
 }
 
 func (w *writeBack) has(name string) bool {
