@@ -360,7 +360,7 @@ var withoutBudget = []reading{
 		runtime/mcptool.processConn.decode runtime/mcptool.processConn.read runtime/mcptool.remade runtime/mcptool.remoteTool.OutputSchema
 		runtime/mcptool.onlyText runtime/mcptool.remoteTool.ExecuteParsed runtime/mcptool.remoteTool.read runtime/mcptool.wire.incoming runtime/mcptool.wire.outgoing runtime/mcptool.wiredHTTP.RoundTrip
 		runtime/mcptool.withoutCopies serve/gateway.session.itemsOf serve/gateway.renamed serve/gateway.harmless serve/gateway.comparable 
-		serve/internal/mcpsrv.text serve/internal/mcpsrv.Result.present serve/internal/mcpsrv.wholeResult.MarshalJSON`},
+		serve/internal/mcpsrv.Result.present serve/internal/mcpsrv.wholeResult.MarshalJSON`},
 	{"documents that a module returns", "The limit on its output bounds them, and canon parses in linear time with a bound on the depth; the validator bounds a schema", `
 		host/guest.openOutput host/guest.printed host/guest.program.answer host/guest.reported
 		host/guest.textOf`},

@@ -50,6 +50,13 @@ func TestHelpExamples(t *testing.T) {
 			if cmd.CommandPath() == "starling-host agent resume" {
 				openRun(t, dir) // the newest run, whatever the other examples have recorded
 			}
+			if strings.HasPrefix(cmd.CommandPath(), "starling-host workspace") {
+				given := exec.Command("starling-host", "run", "run_py", `{"code":"1"}`, "--dir", "tools")
+				given.Dir = dir
+				if out, err := given.CombinedOutput(); err != nil {
+					t.Errorf("%v\n%s", err, out)
+				}
+			}
 			if strings.Contains(line, "'npx ") || strings.Contains(line, " mcp trust everything") || strings.Contains(line, " mcp login ") {
 				continue // npm would fetch the server, or a user would log in
 			}

@@ -96,7 +96,7 @@ func (a *app) workspaceCommand() *cobra.Command {
 				a.stdout.Printf("%-7s  %s\n", c.Change, c.Path)
 			}
 		})
-	})
+	}, a.outputFlag)
 	return parent("workspace", "the files of a run: what it changed, and how to get them", diff, get)
 }
 

@@ -56,7 +56,7 @@ var signers = map[string]signer{
 	"get_receipt of an assistant": {"serve/internal/mcpsrv/logtools.go serve/internal/eventview/view.go serve/gateway/service.go", func(t *testing.T, f forging) (string, bool) {
 		return askTool(t, withMaster([]string{"mcp", f.where, "--receipts", f.p.key}, f.master), "get_receipt", map[string]any{"run_id": f.id})
 	}},
-	"API": {"serve/internal/daemon/receipts.go", func(t *testing.T, f forging) (string, bool) {
+	"API": {"serve/internal/daemon/receipts.go serve/internal/daemon/space.go serve/internal/daemon/tools.go", func(t *testing.T, f forging) (string, bool) {
 		if f.call == nil {
 			return "", false
 		}

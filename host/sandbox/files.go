@@ -377,7 +377,9 @@ func onPath(i int, path func(*filesystem, *descriptor, args) errno) wasiFunc {
 		if s.files == nil {
 			return eNoent
 		}
-		s.charge(priceFile)
+		if a.u32(i) >= firstFile {
+			s.charge(priceFile)
+		}
 		d, e := s.files.folder(a.u32(i))
 		if e != success {
 			return e
