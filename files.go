@@ -163,7 +163,7 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 	for i, given := range f.folders {
 		var changes []workspace.Change
 		for _, c := range all {
-			if below, ok := strings.CutPrefix("/"+c.Path, given.At+"/"); ok {
+			if below, ok := strings.CutPrefix("/"+c.Path, given.At+"/"); ok && given.Writable {
 				c.Path = below
 				changes = append(changes, c)
 			}
@@ -195,7 +195,7 @@ func (f *Files) change(ctx context.Context, i int, get workspace.Get, changes []
 	for _, c := range changes {
 		place := filepath.Join(at, c.Path)
 		for _, file := range f.db.files() {
-			if file == place || strings.HasPrefix(file, place+string(filepath.Separator)) {
+			if strings.EqualFold(file, place) || strings.HasPrefix(strings.ToLower(file), strings.ToLower(place)+string(filepath.Separator)) {
 				return false, fmt.Errorf("nothing is written back: %q is the place of the database", c.Path)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
+	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/internal/workspace"
 	"github.com/starling-host/starling/internal/workspace/folder"
@@ -53,8 +54,10 @@ func (a *app) workspaceCommand() *cobra.Command {
 			return err
 		}
 		defer to.Close()
+		to.LeaveOut = func(link error) { a.warn("left out: " + link.Error()) }
 		if _, err := to.WriteBack(ctx, get, changes); err != nil {
-			return errors.Join(err, os.Remove(args[2]))
+			_ = os.Remove(args[2]) // if it is empty
+			return err
 		}
 		return a.stdout.Printf("the files of %s are in %s\n", args[1], args[2])
 	}, func(cmd *cobra.Command) {
@@ -115,10 +118,10 @@ type fileChange struct {
 func workspaceOf(ctx context.Context, log database, run string) (given, left []byte, err error) {
 	events, err := readRun(ctx, log, run)
 	for _, ev := range events {
-		if scheduled, err := ev.AsToolCallScheduled(); err == nil && scheduled.Workspace != nil && given == nil {
+		if scheduled, err := ev.AsToolCallScheduled(); err == nil && scheduled.Workspace != nil && given == nil && scheduled.Workspace.Check() == nil {
 			given = scheduled.Workspace.Root
 		}
-		if completed, err := ev.AsToolCallCompleted(); err == nil && completed.Workspace != nil {
+		if completed, err := ev.AsToolCallCompleted(); err == nil && len(completed.Workspace) == event.HashSize {
 			left = completed.Workspace
 		}
 	}

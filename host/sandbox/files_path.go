@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/binary"
+	"maps"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -183,9 +184,9 @@ func (f *filesystem) below(n *node) (x extent) {
 		return x
 	}
 	f.load(n)
-	f.s.charge(2 * priceName * uint64(len(n.children)))
-	for name, c := range n.children {
-		y := f.below(c)
+	f.s.charge(priceList * uint64(len(n.children)))
+	for _, name := range slices.Sorted(maps.Keys(n.children)) { // each has a price, too
+		y := f.below(n.children[name])
 		x.names, x.bytes = max(x.names, 1+y.names), max(x.bytes, 1+len(name)+y.bytes)
 	}
 	return x

@@ -312,15 +312,16 @@ func draw[T any](ctx context.Context, function, name string, live func(*Context)
 		}
 		effect.Value = raw
 	}
-	effect, err := a.recordEffect(ctx, effect, func(raw canon.Raw) error {
+	read := func(raw canon.Raw) error {
 		err := canon.Unmarshal(raw, &value)
 		if err == nil && check != nil {
 			err = check(value)
 		}
 		return err
-	})
+	}
+	effect, err := a.recordEffect(ctx, effect, read)
 	if err == nil { // a live run has not read it
-		err = canon.Unmarshal(effect.Value, &value)
+		err = read(effect.Value)
 	}
 	if err != nil {
 		panic(err)

@@ -14,6 +14,10 @@ type Folder struct {
 	root   *os.Root
 	except []os.FileInfo
 
+	// LeaveOut is called with each new link that [Folder.WriteBack] leaves out because it can lead out of the
+	// folder. Without it, such a link is an error.
+	LeaveOut func(error)
+
 	lock   *os.File                  // of a write-back
 	before func(change string) error // for tests: it is called before each change of the machine, and can fail it
 }

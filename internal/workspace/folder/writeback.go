@@ -33,7 +33,8 @@ const (
 	lockName    = stagingName + "/lock"
 	journalName = stagingName + "/journal" // the steps
 
-	maxJournal = 16 << 20 // bytes
+	maxJournal  = 16 << 20 // bytes
+	journalMode = 0o400    // which no version control gives to a file: a stranger's journal is not obeyed
 )
 
 func older(step int) string { return stagingName + "/old-" + strconv.Itoa(step) }
@@ -55,7 +56,7 @@ func (e *ConflictError) Advice() string { return "run the call again, on what is
 var errStaging = hint.New("another call is writing to the folder, or was interrupted while it did",
 	"run the call again; one that may write to the folder, with :rw, first ends what was interrupted")
 
-var errForeign = hint.New(stagingName+" is in the folder, and no write-back made it", "look at it, and delete it")
+var errForeign = hint.New(stagingName+" is in the folder, and no write-back made it", "look at it: it can have the only copy of what a call replaced. Then delete it")
 
 type writeBack struct {
 	*Folder
@@ -82,7 +83,9 @@ func (f *Folder) WriteBack(ctx context.Context, get workspace.Get, changes []wor
 	if errors.Is(err, fs.ErrExist) {
 		err = errStaging
 	} else if err == nil {
-		err = w.hold()
+		if err = w.hold(); err != nil {
+			_ = w.root.Remove(stagingName) // if it is empty
+		}
 	}
 	if err == nil {
 		defer w.lock.Close()
@@ -122,7 +125,7 @@ func (f *Folder) Recover() (note string, err error) {
 	}
 	outside := func(s workspace.Change) bool { return !filepath.IsLocal(s.Path) || path.Clean(s.Path) != s.Path }
 	switch {
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
+	case err != nil && !errors.Is(err, fs.ErrNotExist), err == nil && runtime.GOOS != "windows" && info.Mode().Perm() != journalMode:
 		return "", errForeign
 	case err != nil || canon.Unmarshal(content, &w.steps) != nil || slices.ContainsFunc(w.steps, outside):
 		w.steps = nil // the journal was not written whole, so nothing was moved
@@ -155,17 +158,22 @@ func (f *Folder) do(change string, make func() error) error {
 
 // hold takes the lock. A process that dies has it no longer.
 func (w *writeBack) hold() error {
-	if info, err := w.root.Lstat(stagingName); err != nil || !info.IsDir() {
-		return errForeign
+	info, err := w.root.Lstat(stagingName)
+	if err == nil && info.IsDir() {
+		w.lock, err = w.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600)
 	}
-	var err error
-	if w.lock, err = w.root.OpenFile(lockName, os.O_RDWR|os.O_CREATE|syscall.O_NONBLOCK, 0o600); err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the one who had it has just ended
+		return errStaging
+	case err != nil || !info.IsDir():
 		return errForeign
 	}
 	held, err := keyfile.TryLock(w.lock)
 	mine, failed := w.lock.Stat()
 	now, gone := w.root.Lstat(lockName)
-	if err == nil && (!held || failed != nil || gone != nil || !os.SameFile(mine, now)) { // the one who had it has just ended
+	if err != nil { // there are no locks here
+		_ = w.root.Remove(lockName)
+	} else if !held || failed != nil || gone != nil || !os.SameFile(mine, now) {
 		err = errStaging
 	}
 	if err != nil {
@@ -202,7 +210,7 @@ func (w *writeBack) prepare(ctx context.Context, get workspace.Get) error {
 		err = fmt.Errorf("%d changes are too many", len(w.steps))
 	}
 	if err == nil {
-		err = w.write(journalName, journal)
+		err = w.write(journalName, journal, journalMode)
 	}
 	return errors.Join(err, w.sync(stagingName), w.sync("."))
 }
@@ -224,11 +232,15 @@ func (w *writeBack) stage(ctx context.Context, get workspace.Get, at string, s w
 			err = fmt.Errorf("%q has %d bytes, where its tree says %d", place, len(content), e.Size)
 		}
 		if err == nil && e.Kind == workspace.Link {
-			if err = staysInside(place, string(content)); err == nil {
+			if err = staysInside(place, string(content)); err != nil && w.LeaveOut != nil {
+				w.LeaveOut(err)
+				return nil
+			}
+			if err == nil {
 				err = w.do("make a link", func() error { return w.root.Symlink(filepath.FromSlash(string(content)), name) })
 			}
 		} else if err == nil {
-			err = w.write(name, content)
+			err = w.write(name, content, 0o666)
 		}
 		return err
 	}
@@ -240,8 +252,7 @@ func (w *writeBack) stage(ctx context.Context, get workspace.Get, at string, s w
 		err = cmp.Or(err, w.sync(name))
 	}
 	if err == nil && s.Old.Kind == workspace.File && s.New.Kind == workspace.File {
-		var info fs.FileInfo
-		if info, err = w.root.Lstat(s.Path); err == nil {
+		if info, gone := w.root.Lstat(s.Path); gone == nil {
 			err = w.root.Chmod(at, info.Mode().Perm())
 		}
 	}
@@ -249,9 +260,9 @@ func (w *writeBack) stage(ctx context.Context, get workspace.Get, at string, s w
 }
 
 // write makes a file and its content durable.
-func (w *writeBack) write(name string, content []byte) error {
+func (w *writeBack) write(name string, content []byte, mode fs.FileMode) error {
 	return w.do("write a file", func() error {
-		file, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+		file, err := w.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 		if err != nil {
 			return err
 		}
@@ -263,7 +274,7 @@ func (w *writeBack) write(name string, content []byte) error {
 // fits returns an error if this machine cannot have a name, or a tool may not.
 func fits(at, name string) error {
 	switch {
-	case name == stagingName:
+	case strings.EqualFold(name, stagingName):
 		return fmt.Errorf("%q: the name is kept for write-backs", at)
 	case runtime.GOOS == "windows" && (strings.ContainsAny(name, `\:`) || !filepath.IsLocal(name)):
 		return fmt.Errorf("%q: Windows cannot have a file of this name", at)
@@ -293,7 +304,7 @@ func staysInside(at, target string) error {
 }
 
 // parent opens the folder that a path lies in. It follows no link, where os.Root would follow those
-// that stay below it. A folder that cannot be opened is no longer what was imported.
+// that stay below it.
 func (w *writeBack) parent(at string) (dir *os.Root, err error) {
 	dir, err = w.root.OpenRoot(".")
 	names := strings.Split(at, "/")
@@ -305,10 +316,10 @@ func (w *writeBack) parent(at string) (dir *os.Root, err error) {
 		dir, err = enter(above, name)
 		_ = above.Close()
 	}
-	if err != nil {
-		return nil, &ConflictError{[]string{at}}
+	if errors.Is(err, errChanged) || errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		err = &ConflictError{[]string{at}}
 	}
-	return dir, nil
+	return dir, err
 }
 
 // reach returns an error if the folder of a path is not there.
@@ -341,10 +352,13 @@ func (w *writeBack) is(at string, want workspace.Entry) (paths []string, ok bool
 // settle makes all steps that are not made, or undoes all that are. It is not interrupted.
 func (w *writeBack) settle() (made bool, err error) {
 	if err := w.forward(); err != nil {
-		if failed := w.undo(); failed != nil {
-			return false, fmt.Errorf("%w; the folder is half written: %w; the next call that may write to it tries again", err, failed)
+		failed := w.undo()
+		if failed == nil {
+			if failed = w.clean(false); !w.has(stagingName) {
+				return false, fmt.Errorf("nothing is written back: %w", and(err, failed))
+			}
 		}
-		return false, fmt.Errorf("nothing is written back: %w", and(err, w.clean(false)))
+		return false, fmt.Errorf("%w; the folder is half written: %w; the next call that may write to it tries again", err, failed)
 	}
 	if err = w.clean(true); err != nil {
 		err = fmt.Errorf("all changes are written, but: %w", err)
@@ -352,15 +366,18 @@ func (w *writeBack) settle() (made bool, err error) {
 	return true, err
 }
 
-// forward makes the steps.
+// forward makes the steps. If all are made, it has nothing to do with what someone does to the folder now.
 func (w *writeBack) forward() error {
+	pending := false
 	for i, s := range w.steps {
 		if s.Old.Kind != 0 && !w.has(older(i)) {
+			pending = true
 			if err := w.take(s.Path, older(i), s.Old); err != nil {
 				return err
 			}
 		}
 		if s.New.Kind != 0 && w.has(newer(i)) {
+			pending = true
 			err := w.reach(s.Path)
 			if err == nil {
 				err = w.put(newer(i), s.Path)
@@ -370,7 +387,19 @@ func (w *writeBack) forward() error {
 			}
 		}
 	}
-	return w.syncParents()
+	errs := w.syncParents()
+	if !pending {
+		errs = withoutConflicts(errs)
+	}
+	return cmp.Or(errs...)
+}
+
+// withoutConflicts leaves paths alone that someone has changed since.
+func withoutConflicts(errs []error) []error {
+	return slices.DeleteFunc(errs, func(err error) bool {
+		_, conflict := errors.AsType[*ConflictError](err)
+		return conflict
+	})
 }
 
 // undo puts all paths back but those that someone has changed since.
@@ -393,11 +422,7 @@ func (w *writeBack) undo() error {
 		}
 		failures = append(failures, err)
 	}
-	failures = slices.DeleteFunc(append(failures, w.syncParents()), func(err error) bool {
-		_, conflict := errors.AsType[*ConflictError](err)
-		return conflict
-	})
-	return errors.Join(failures...)
+	return cmp.Or(withoutConflicts(append(failures, w.syncParents()...))...)
 }
 
 // take moves a path aside, and back again if it turns out not to be what is wanted.
@@ -451,11 +476,11 @@ func (w *writeBack) clean(made bool) error {
 		_ = w.lock.Close()
 	}
 	err := w.do("rename", func() error { return w.root.Rename(stagingName, kept) })
-	if err == nil {
-		err = w.sync(".") // before a content goes, by whose place the steps are known
-	}
 	if err != nil {
 		return err
+	}
+	if err := w.sync("."); err != nil { // before a content goes, by whose place the steps are known
+		return fmt.Errorf("%w; what was replaced is in %s", err, kept)
 	}
 	for i, s := range w.steps {
 		at, want := newer(i), s.New
@@ -507,18 +532,16 @@ func (w *writeBack) remove(name string) error {
 
 // syncParents makes the names in all folders that the steps are in durable. If a folder was exchanged
 // for a link, what was to be in it is elsewhere, and that is a conflict.
-func (w *writeBack) syncParents() error {
+func (w *writeBack) syncParents() (errs []error) {
 	synced := map[string]bool{}
 	for _, s := range w.steps {
 		err := w.reach(s.Path)
 		if dir := path.Dir(s.Path); err == nil && !synced[dir] {
 			synced[dir], err = true, w.sync(dir)
 		}
-		if err != nil {
-			return err
-		}
+		errs = append(errs, err)
 	}
-	return w.sync(stagingName)
+	return append(errs, w.sync(stagingName))
 }
 
 // sync makes the names in a folder durable, where the system can.

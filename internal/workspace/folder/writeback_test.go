@@ -626,16 +626,20 @@ func TestAStagingFolderOfAnother(t *testing.T) {
 			files{"KEPT/old-0": "x", "KEPT/old--1": "y"}},
 		"a step that is made": {files{"x": "x", journalName: hostile(workspace.Change{Path: "x", Old: older, New: file}), stagingName + "/old-0": "y", stagingName + "/old-1": "z"},
 			files{"x": "x", "KEPT/old-1": "z"}},
-		"a file":                 {files{stagingName: "x"}, nil},
-		"a link":                 {files{stagingName: "-> src", "src/new-feature": "x", "src/lock": "l"}, nil},
-		"a journal that is none": {files{journalName: "/", stagingName + "/new-0": "x"}, nil},
-		"a lock that is none":    {files{lockName: "/", stagingName + "/new-0": "x"}, nil},
+		"a file":                  {files{stagingName: "x"}, nil},
+		"a link":                  {files{stagingName: "-> src", "src/new-feature": "x", "src/lock": "l"}, nil},
+		"a journal that is none":  {files{journalName: "/", stagingName + "/new-0": "x"}, nil},
+		"a journal of a stranger": {files{journalName: hostile(workspace.Change{Path: "x", New: file}), stagingName + "/new-0": "x"}, nil},
+		"a lock that is none":     {files{lockName: "/", stagingName + "/new-0": "x"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			above := t.TempDir()
 			dir := filepath.Join(above, "dir")
 			must(t, os.Mkdir(dir, 0o700))
 			tt.has.make(t, dir)
+			if info, err := os.Lstat(filepath.Join(dir, journalName)); err == nil && info.Mode().IsRegular() && name != "a journal of a stranger" {
+				must(t, os.Chmod(filepath.Join(dir, journalName), journalMode))
+			}
 			_, err := open(t, dir).Recover()
 			if tt.want == nil {
 				wantError(t, err, "no write-back made it")
