@@ -472,13 +472,17 @@ func TestTwoCallsOnOneFolder(t *testing.T) {
 		files{"a": "0", "b": "0", "both": "0"}.make(t, dir)
 		from := s.of(t, open(t, dir))
 		var errs [2]error
-		var both sync.WaitGroup
+		var calls []func()
 		for i, to := range []files{{"a": "1", "b": "0", "both": "0"}, {"a": "0", "b": "1", "both": "0"}} {
 			if round%2 == 1 {
 				to = files{"a": "0", "b": "0", "both": fmt.Sprint(i + 1)}
 			}
 			root, f := s.root(t, to), open(t, dir)
-			both.Go(func() { _, errs[i] = writeBackTo(t.Context(), f, s, from, root) })
+			calls = append(calls, func() { _, errs[i] = writeBackTo(t.Context(), f, s, from, root) })
+		}
+		var both sync.WaitGroup
+		for _, call := range calls {
+			both.Go(call)
 		}
 		both.Wait()
 		got := read(t, dir)
