@@ -286,35 +286,6 @@ func (h hand) open(fd int, path string, oflags, rights int) {
 	h.must("path_open", fd, 1, path, oflags, rights, 0, 0, handResult)
 }
 
-// TestStreamsAreTheSameWithFiles: no path begins at one, which costs nothing, and the rest is as without files.
-func TestStreamsAreTheSameWithFiles(t *testing.T) {
-	without, with := idle(t, &world{}), handed(t, tree{}.files(nil, nil)).session
-	without.allow(1 << 62)
-	for _, f := range wasiFuncs {
-		path := strings.HasPrefix(f.name, "path_")
-		if !path && !strings.HasPrefix(f.name, "fd_") {
-			continue
-		}
-		for fd := range uint64(3) {
-			params := []uint64{fd, 0, 0, 8, 8, 0, 0, 0, 0}
-			if path {
-				params = []uint64{fd, 0, fd, 0, fd, 0, 0, 0, 0}
-			}
-			call := func(s *session) (errno, uint64) {
-				before := s.instance.fuel.Get()
-				return wasiCall(s, f.name, params...), s.instance.fuel.Get() - before
-			}
-			want, price := call(without)
-			if path {
-				want, price = eNotdir, 0
-			}
-			if got, spent := call(with); got != want || spent != price {
-				t.Errorf("%s of %d: errno %d for %d, want %d for %d", f.name, fd, got, spent, want, price)
-			}
-		}
-	}
-}
-
 func TestAReadOnlyMountDoesNotChange(t *testing.T) {
 	store := tree{}
 	given := map[string]any{"f": "text", "d": map[string]any{"g": "1"}, "e": map[string]any{}, "l": "->f"}

@@ -39,13 +39,14 @@ func newFiles(root sandbox.Digest) files {
 	}
 }
 
-// content answers a process that asks for a content. It is no effect; fuel bounds how often it can.
+// content answers a process that asks for a content. It is not an effect; fuel bounds how often it can ask.
 func (h *call) content(body []byte) error {
-	f, digest := &h.files, canon.Hash{}
+	f := &h.files
 	f.asked++
-	if h.Files == nil || h.ended != nil || copy(digest[:], body) != len(body) || len(body) != len(digest) || f.asked > h.module.prepared.Limits.Fuel/sandbox.FuelOfContent {
+	if h.Files == nil || h.ended != nil || len(body) != len(canon.Hash{}) || f.asked > h.module.prepared.Limits.Fuel/sandbox.FuelOfContent {
 		return errProtocol
 	}
+	digest := canon.Hash(body)
 	_, folder := f.known[kindOf{digest, workspace.Folder}]
 	_, file := f.known[kindOf{digest, workspace.File}]
 	if _, link := f.known[kindOf{digest, workspace.Link}]; !folder && !file && !link {
@@ -89,7 +90,7 @@ func (h *call) leaves(body []byte) error {
 		for _, e := range entries {
 			size, known := f.known[kindOf{e.Digest, e.Kind}]
 			if content := f.left[e.Digest]; e.Kind != workspace.Folder && content != nil {
-				size, known = uint64(len(content)), e.Kind == workspace.File || utf8.Valid(content) && !strings.ContainsRune(string(content), 0)
+				size, known = uint64(len(content)), e.Kind == workspace.File || utf8.Valid(content) && bytes.IndexByte(content, 0) < 0
 			}
 			if known = known && size == e.Size; e.Kind == workspace.Folder {
 				known = f.folders[e.Digest] != nil
@@ -124,12 +125,15 @@ func (h *call) tree(root []byte) (left sandbox.Digest, err error) {
 	if workspace.Walk(get, canon.Hash(left), func(_ string, e workspace.Entry) error { used[e.Digest] = true; return nil }) != nil {
 		return left, errProtocol
 	}
-	for _, c := range f.contents {
-		if !used[c.Digest()] {
+	for content := range f.sent {
+		if !used[content.digest] {
 			return left, errProtocol
 		}
 	}
 	changes, err := workspace.Diff(get, canon.Hash(h.Files.Root), canon.Hash(left))
+	if err != nil {
+		return left, errProtocol
+	}
 	for _, c := range changes {
 		writable := false
 		for _, m := range h.Files.Mounts {
@@ -138,9 +142,6 @@ func (h *call) tree(root []byte) (left sandbox.Digest, err error) {
 		if !writable {
 			return left, errProtocol
 		}
-	}
-	if err != nil {
-		return left, errProtocol
 	}
 	return left, nil
 }

@@ -99,7 +99,7 @@ func TestFilesAreTheSameInAProcess(t *testing.T) {
 func TestAProcessThatLiesAboutFiles(t *testing.T) {
 	store := contents{}
 	files := store.files()
-	begun := func() *call {
+	newCall := func() *call {
 		h := &call{Call: sandbox.Call{Files: files}, module: &Module{}, files: newFiles(files.Root)}
 		h.module.prepared.Limits = sandbox.DefaultLimits()
 		for digest, b := range store { // as after each folder was asked for
@@ -180,8 +180,8 @@ func TestAProcessThatLiesAboutFiles(t *testing.T) {
 		{"a mount that is gone", false, leave(root(data))},
 		{"too deep a tree", false, leave(root(data, work(deep)), append(append([]workspace.Entry{news}, deeper...), work(deep))...)},
 		{"too many names", false, leave(root(data, work(bomb)), append(bombs, bomb, work(bomb))...)},
-		{"a folder that is none", false, func(h *call) error { return h.leaves([]byte{1, 0xff}) }},
-		{"a flag that is none", false, func(h *call) error { return h.leaves([]byte{2}) }},
+		{"bytes that are not a folder", false, func(h *call) error { return h.leaves([]byte{1, 0xff}) }},
+		{"an unknown flag", false, func(h *call) error { return h.leaves([]byte{2}) }},
 		{"contents without files", false, func(h *call) error { h.Files = nil; return h.leaves([]byte{0}) }},
 		{"more bytes than a tree has", false, func(h *call) error { h.files.bytes = workspace.MaxBytes + maxContent; return h.leaves([]byte{0, 1}) }},
 		{"more contents than a tree has", false, func(h *call) error {
@@ -189,12 +189,12 @@ func TestAProcessThatLiesAboutFiles(t *testing.T) {
 			return h.leaves([]byte{0, 1})
 		}},
 		{"a question about another digest", false, func(h *call) error { return h.content(news.Digest[:]) }},
-		{"a question that is none", false, func(h *call) error { return h.content(old.Digest[:31]) }},
+		{"a question with 31 bytes", false, func(h *call) error { return h.content(old.Digest[:31]) }},
 		{"a question without files", false, func(h *call) error { h.Files = nil; return h.content(old.Digest[:]) }},
 		{"a question after the end", false, func(h *call) error { h.ended = errors.New("ended"); return h.content(old.Digest[:]) }},
 		{"more questions than fuel", false, func(h *call) error { h.module.prepared.Limits.Fuel = 9_999; return h.content(old.Digest[:]) }},
 	} {
-		if err := c.do(begun()); (err == nil) != c.honest || err != nil && !errors.Is(err, errProtocol) {
+		if err := c.do(newCall()); (err == nil) != c.honest || err != nil && !errors.Is(err, errProtocol) {
 			t.Errorf("%s: %v", c.name, err)
 		}
 	}
