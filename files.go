@@ -54,8 +54,12 @@ func (e *FolderError) Unwrap() error { return e.Err }
 type Files struct {
 	db      *DB
 	given   event.Workspace
-	folders []Folder
-	places  []os.FileInfo // of the folders
+	folders []readFolder
+}
+
+type readFolder struct {
+	Folder
+	info os.FileInfo // of the folder that was read
 }
 
 // Files reads folders into the database. It follows no link out of them, and refuses what is neither
@@ -87,16 +91,13 @@ func (db *DB) readFolders(ctx context.Context, log store.Database, folders []Fol
 	}
 	f, trees := &Files{db: db}, map[string]canon.Hash{}
 	for _, given := range folders {
-		at := path.Clean(cmp.Or(given.At, DefaultMount))
-		given.At = at
-		f.folders = append(f.folders, given)
-		place, _ := os.Stat(given.Path)
-		f.places = append(f.places, place)
-		root, err := db.readFolder(ctx, given, put)
+		given.At = path.Clean(cmp.Or(given.At, DefaultMount))
+		root, info, err := db.readFolder(ctx, given, put)
 		if failed != nil || ctx.Err() != nil {
 			return nil, cmp.Or(failed, context.Cause(ctx))
 		}
-		f.given.Mounts = append(f.given.Mounts, event.Mount{At: at, Writable: given.Writable})
+		f.folders = append(f.folders, readFolder{given, info})
+		f.given.Mounts = append(f.given.Mounts, event.Mount{At: given.At, Writable: given.Writable})
 		slices.SortFunc(f.given.Mounts, func(a, b event.Mount) int { return strings.Compare(a.At, b.At) })
 		if f.given.Root = root[:]; err == nil {
 			err = f.given.Check()
@@ -104,7 +105,7 @@ func (db *DB) readFolders(ctx context.Context, log store.Database, folders []Fol
 		if err != nil {
 			return nil, &FolderError{Path: given.Path, Err: err}
 		}
-		trees[at] = root
+		trees[given.At] = root
 	}
 	if len(folders) == 0 {
 		return f, nil
@@ -122,16 +123,16 @@ func (db *DB) readFolders(ctx context.Context, log store.Database, folders []Fol
 }
 
 // readFolder reads one folder, and returns the root of its tree.
-func (db *DB) readFolder(ctx context.Context, given Folder, put func([]workspace.Content) error) (root canon.Hash, err error) {
+func (db *DB) readFolder(ctx context.Context, given Folder, put func([]workspace.Content) error) (root canon.Hash, info os.FileInfo, err error) {
 	opened, err := folder.Open(given.Path)
 	if err != nil {
-		return root, err
+		return root, nil, err
 	}
 	defer opened.Close()
 	if given.Writable {
 		note, err := opened.Recover()
 		if err != nil {
-			return root, err
+			return root, nil, err
 		}
 		if note != "" && db.o.Engine.Warn != nil {
 			db.o.Engine.Warn(given.Path + ": " + note)
@@ -140,7 +141,8 @@ func (db *DB) readFolder(ctx context.Context, given Folder, put func([]workspace
 	for _, file := range db.files() {
 		opened.Except(file)
 	}
-	return opened.Import(ctx, put)
+	root, err = opened.Import(ctx, put)
+	return root, opened.Info, err
 }
 
 // WriteBack changes the writable folders to what the call of a run left there, and sets run.Changed. It
@@ -160,7 +162,7 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 	if err != nil {
 		return err
 	}
-	for i, given := range f.folders {
+	for _, given := range f.folders {
 		var changes []workspace.Change
 		for _, c := range all {
 			if below, ok := strings.CutPrefix("/"+c.Path, given.At+"/"); ok && given.Writable {
@@ -168,7 +170,10 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 				changes = append(changes, c)
 			}
 		}
-		made, err := f.change(ctx, i, get, changes)
+		if len(changes) == 0 {
+			continue
+		}
+		made, err := f.change(ctx, given, get, changes)
 		if made {
 			run.Changed = append(run.Changed, lists.Map(changes, func(c workspace.Change) string { return filepath.Join(given.Path, c.Path) })...)
 		}
@@ -181,30 +186,28 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 
 // change makes the changes in one folder, unless another one has come into its place, or a change is one of
 // the database's files: a program would take a file that is not there yet for its own.
-func (f *Files) change(ctx context.Context, i int, get workspace.Get, changes []workspace.Change) (made bool, err error) {
-	at, err := filepath.Abs(f.folders[i].Path)
-	if err == nil {
-		at, err = filepath.EvalSymlinks(at)
-	}
+func (f *Files) change(ctx context.Context, given readFolder, get workspace.Get, changes []workspace.Change) (made bool, err error) {
+	at, err := realPath(given.Path)
 	if err != nil {
 		return false, err
-	}
-	if place, err := os.Stat(at); err != nil || !os.SameFile(place, f.places[i]) {
-		return false, errors.Join(err, errors.New("nothing is written back: another folder is there now"))
-	}
-	for _, c := range changes {
-		place := filepath.Join(at, c.Path)
-		for _, file := range f.db.files() {
-			if strings.EqualFold(file, place) || strings.HasPrefix(strings.ToLower(file), strings.ToLower(place)+string(filepath.Separator)) {
-				return false, fmt.Errorf("nothing is written back: %q is the place of the database", c.Path)
-			}
-		}
 	}
 	opened, err := folder.Open(at)
 	if err != nil {
 		return false, err
 	}
 	defer opened.Close()
+	if !os.SameFile(opened.Info, given.info) {
+		return false, errors.New("nothing is written back: another folder is there now")
+	}
+	files := f.db.files()
+	for _, c := range changes {
+		place := filepath.Join(at, c.Path)
+		for _, file := range files {
+			if strings.EqualFold(file, place) || strings.HasPrefix(strings.ToLower(file), strings.ToLower(place)+string(filepath.Separator)) {
+				return false, fmt.Errorf("nothing is written back: %q is the place of the database", c.Path)
+			}
+		}
+	}
 	return opened.WriteBack(ctx, get, changes)
 }
 
@@ -213,11 +216,20 @@ func (db *DB) files() []string {
 	if db.where == "" || store.OnServer(db.where) {
 		return nil
 	}
-	where, err := filepath.Abs(db.where)
-	if real, failed := filepath.EvalSymlinks(where); err == nil && failed == nil {
-		where = real
+	where, err := realPath(db.where)
+	if err != nil {
+		where = db.where
 	}
 	return lists.Map([]string{"", ".lock", ".turn", ".spare", "-wal", "-shm", "-journal"}, func(end string) string { return where + end })
+}
+
+// realPath returns the absolute path of a file, without links.
+func realPath(name string) (string, error) {
+	at, err := filepath.Abs(name)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(at)
 }
 
 // FindsFiles reports whether the tool looks for files of [Tool.In]: it is a program for WASI, or in Python.

@@ -118,11 +118,12 @@ type fileChange struct {
 func workspaceOf(ctx context.Context, log database, run string) (given, left []byte, err error) {
 	events, err := readRun(ctx, log, run)
 	for _, ev := range events {
-		if scheduled, err := ev.AsToolCallScheduled(); err == nil && scheduled.Workspace != nil && given == nil && scheduled.Workspace.Check() == nil {
-			given = scheduled.Workspace.Root
-		}
-		if completed, err := ev.AsToolCallCompleted(); err == nil && len(completed.Workspace) == event.HashSize {
-			left = completed.Workspace
+		switch _, roots, err := ev.Needs(); {
+		case err != nil || len(roots) == 0:
+		case ev.Kind == event.KindToolCallCompleted:
+			left = roots[0][:]
+		case given == nil:
+			given = roots[0][:]
 		}
 	}
 	if err == nil && given == nil {

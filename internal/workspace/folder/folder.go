@@ -11,6 +11,8 @@ var errChanged = errors.New("it was changed meanwhile")
 
 // Folder is an open folder of this machine. It must be closed.
 type Folder struct {
+	Info os.FileInfo // of the folder itself
+
 	root   *os.Root
 	except []os.FileInfo
 
@@ -34,7 +36,11 @@ func Open(name string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Folder{root: root}, nil
+	info, err := root.Stat(".")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return &Folder{Info: info, root: root}, nil
 }
 
 // Close closes the folder.

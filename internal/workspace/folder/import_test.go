@@ -38,7 +38,7 @@ func open(t *testing.T, name string) *Folder {
 }
 
 // fill makes files with texts in a folder, and the folders above them. A text that begins with "->" is
-// the target of a link.
+// the target of a link, and "/" an empty folder.
 func fill(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, text := range files {
@@ -46,6 +46,8 @@ func fill(t *testing.T, dir string, files map[string]string) {
 		must(t, os.MkdirAll(filepath.Dir(at), 0o755))
 		if target, link := strings.CutPrefix(text, "->"); link {
 			must(t, os.Symlink(target, at))
+		} else if text == "/" {
+			must(t, os.MkdirAll(at, 0o755))
 		} else {
 			must(t, os.WriteFile(at, []byte(text), 0o644))
 		}

@@ -147,9 +147,9 @@ func (f *Folder) Recover() (note string, err error) {
 }
 
 // do makes a change of the machine.
-func (f *Folder) do(change string, make func() error) error {
-	if f.before != nil {
-		if err := f.before(change); err != nil {
+func (w *writeBack) do(change string, make func() error) error {
+	if w.before != nil {
+		if err := w.before(change); err != nil {
 			return err
 		}
 	}
@@ -494,13 +494,10 @@ func (w *writeBack) clean(made bool) error {
 			}
 		}
 	}
-	if dir, err := w.root.Open(kept); err == nil {
-		names, _ := dir.Readdirnames(-1)
-		_ = dir.Close()
+	if w.steps == nil {
+		names, _ := fs.Glob(w.root.FS(), kept+"/new-*")
 		for _, name := range names {
-			if w.steps == nil && strings.HasPrefix(name, "new-") {
-				_ = w.do("delete", func() error { return w.root.RemoveAll(path.Join(kept, name)) })
-			}
+			_ = w.do("delete", func() error { return w.root.RemoveAll(name) })
 		}
 	}
 	_ = w.remove(aside(journalName))

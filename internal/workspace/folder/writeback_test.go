@@ -21,29 +21,11 @@ import (
 	"github.com/starling-host/starling/internal/workspace"
 )
 
-// files is a folder by paths: a value "-> x" is a link to x, "/" an empty folder, and other values
+// files is a folder by paths, as fill makes it: a value "->x" is a link to x, "/" an empty folder, and other values
 // are contents of files.
 type files map[string]string
 
-// make writes a tree to a folder.
-func (tr files) make(t testing.TB, dir string) {
-	for _, p := range slices.Sorted(maps.Keys(tr)) {
-		at := filepath.Join(dir, filepath.FromSlash(p))
-		err := os.MkdirAll(filepath.Dir(at), 0o777)
-		if target, ok := strings.CutPrefix(tr[p], "-> "); ok {
-			err = errors.Join(err, os.Symlink(filepath.FromSlash(target), at))
-		} else if tr[p] == "/" {
-			err = errors.Join(err, os.MkdirAll(at, 0o777))
-		} else {
-			err = errors.Join(err, os.WriteFile(at, []byte(tr[p]), 0o666))
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-// read is the inverse of make.
+// read is the inverse of fill.
 func read(t testing.TB, dir string) files {
 	tr := files{}
 	err := filepath.WalkDir(dir, func(at string, d fs.DirEntry, err error) error {
@@ -58,7 +40,7 @@ func read(t testing.TB, dir string) files {
 			}
 		case d.Type() == fs.ModeSymlink:
 			target, err := os.Readlink(at)
-			tr[rel] = "-> " + filepath.ToSlash(target)
+			tr[rel] = "->" + filepath.ToSlash(target)
 			return err
 		default:
 			content, err := os.ReadFile(at)
@@ -83,7 +65,7 @@ func equal(t testing.TB, what string, got, want files) {
 // root puts a tree into the store.
 func (c imported) root(t *testing.T, tr files) canon.Hash {
 	dir := t.TempDir()
-	tr.make(t, dir)
+	fill(t, dir, tr)
 	return c.of(t, open(t, dir))
 }
 
@@ -97,12 +79,12 @@ func (c imported) of(t *testing.T, f *Folder) canon.Hash {
 // before and after have every kind of change: of contents, kinds, and whole folders.
 var before = files{
 	"a.txt": "old a", "d/b.txt": "old b", "d/keep": "keep", "e/b.txt": "of e", "gone/x/y": "y", "gone/z": "z",
-	"kind": "file", "kind2/in": "in", "link": "-> a.txt", "removed": "removed", "same": "same", "empty": "/", "out": "-> /nowhere/at/all",
+	"kind": "file", "kind2/in": "in", "link": "->a.txt", "removed": "removed", "same": "same", "empty": "/", "out": "->/nowhere/at/all",
 }
 
 var after = files{
-	"a.txt": "new a", "d/b.txt": "new b", "d/keep": "keep", "d/c/deep": "deep", "e/b.txt": "of e", "made/x": "x", "made/y/z": "z", "made/l": "-> y/z",
-	"kind/in": "in", "kind2": "file", "link": "-> same", "same": "same", "created": "", "out": "-> /nowhere/at/all",
+	"a.txt": "new a", "d/b.txt": "new b", "d/keep": "keep", "d/c/deep": "deep", "e/b.txt": "of e", "made/x": "x", "made/y/z": "z", "made/l": "->y/z",
+	"kind/in": "in", "kind2": "file", "link": "->same", "same": "same", "created": "", "out": "->/nowhere/at/all",
 }
 
 // useMemory makes temporary folders in memory, where a sync takes no time.
@@ -115,7 +97,7 @@ func useMemory(t *testing.T) {
 // fixture is a folder with the tree before, imported, and the root of the tree after.
 func fixture(t *testing.T) (s imported, f *Folder, dir string, from, to canon.Hash) {
 	s, dir = imported{}, t.TempDir()
-	before.make(t, dir)
+	fill(t, dir, before)
 	f = open(t, dir)
 	return s, f, dir, s.of(t, f), s.root(t, after)
 }
@@ -156,7 +138,7 @@ func TestAnyTreeBecomesAnyOther(t *testing.T) {
 		for _, p := range rapid.SliceOfDistinct(names, rapid.ID).Draw(t, "paths") {
 			inside := func(q string) bool { return strings.HasPrefix(p, q+"/") || strings.HasPrefix(q, p+"/") }
 			if !slices.ContainsFunc(slices.Collect(maps.Keys(tr)), inside) {
-				tr[p] = rapid.SampledFrom([]string{"1", "2", "", "/", "-> a", "-> b"}).Draw(t, "value")
+				tr[p] = rapid.SampledFrom([]string{"1", "2", "", "/", "->a", "->b"}).Draw(t, "value")
 			}
 		}
 		return tr
@@ -164,7 +146,7 @@ func TestAnyTreeBecomesAnyOther(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		s, dir := imported{}, t.TempDir()
 		from, to := trees.Draw(rt, "from"), trees.Draw(rt, "to")
-		from.make(t, dir)
+		fill(t, dir, from)
 		f := open(t, dir)
 		defer f.Close()
 		if _, err := writeBackTo(t.Context(), f, s, s.of(t, f), s.root(t, to)); err != nil {
@@ -218,7 +200,7 @@ func TestACrashAnywhere(t *testing.T) {
 	for n := range steps {
 		for m := n % stride; m < steps; m += stride {
 			dir := t.TempDir()
-			before.make(t, dir)
+			fill(t, dir, before)
 			f := open(t, dir)
 			from := s.of(t, f)
 			if !dieAt(f, n, func() { _, _ = writeBackTo(t.Context(), f, s, from, to) }) {
@@ -469,7 +451,7 @@ func TestWhatComesIntoARemovedFolder(t *testing.T) {
 func TestTwoCallsOnOneFolder(t *testing.T) {
 	for round := range 10 {
 		s, dir := imported{}, t.TempDir()
-		files{"a": "0", "b": "0", "both": "0"}.make(t, dir)
+		fill(t, dir, files{"a": "0", "b": "0", "both": "0"})
 		from := s.of(t, open(t, dir))
 		var errs [2]error
 		var calls []func()
@@ -620,13 +602,13 @@ func TestAStagingFolderOfAnother(t *testing.T) {
 		"a journal that is cut off": {files{journalName: "\x81", stagingName + "/new-0": "x", stagingName + "/new-7/y": "y"}, files{}},
 		"a path out":                {files{journalName: hostile(workspace.Change{Path: "../x", New: file}), stagingName + "/new-0": "x"}, files{}},
 		"an unclean path":           {files{journalName: hostile(workspace.Change{Path: "a/../b", New: file}), stagingName + "/new-0": "x"}, files{}},
-		"a path through a link":     {files{"l": "-> ..", journalName: hostile(workspace.Change{Path: "l/x", New: file}), stagingName + "/new-0": "x"}, files{"l": "-> .."}},
+		"a path through a link":     {files{"l": "->..", journalName: hostile(workspace.Change{Path: "l/x", New: file}), stagingName + "/new-0": "x"}, files{"l": "->.."}},
 		"old contents and no journal": {files{stagingName + "/old-0": "x", stagingName + "/old--1": "y"},
 			files{"KEPT/old-0": "x", "KEPT/old--1": "y"}},
 		"a step that is made": {files{"x": "x", journalName: hostile(workspace.Change{Path: "x", Old: older, New: file}), stagingName + "/old-0": "y", stagingName + "/old-1": "z"},
 			files{"x": "x", "KEPT/old-1": "z"}},
 		"a file":                  {files{stagingName: "x"}, nil},
-		"a link":                  {files{stagingName: "-> src", "src/new-feature": "x", "src/lock": "l"}, nil},
+		"a link":                  {files{stagingName: "->src", "src/new-feature": "x", "src/lock": "l"}, nil},
 		"a journal that is none":  {files{journalName: "/", stagingName + "/new-0": "x"}, nil},
 		"a journal of a stranger": {files{journalName: hostile(workspace.Change{Path: "x", New: file}), stagingName + "/new-0": "x"}, nil},
 		"a lock that is none":     {files{lockName: "/", stagingName + "/new-0": "x"}, nil},
@@ -635,7 +617,7 @@ func TestAStagingFolderOfAnother(t *testing.T) {
 			above := t.TempDir()
 			dir := filepath.Join(above, "dir")
 			must(t, os.Mkdir(dir, 0o700))
-			tt.has.make(t, dir)
+			fill(t, dir, tt.has)
 			if info, err := os.Lstat(filepath.Join(dir, journalName)); err == nil && info.Mode().IsRegular() && name != "a journal of a stranger" {
 				must(t, os.Chmod(filepath.Join(dir, journalName), journalMode))
 			}
