@@ -117,8 +117,8 @@ func (c *cache) keep(dir, folder string) error {
 	return nil
 }
 
-// replace is keep for code that takes the place of what is there: code that is spoiled, or what a process
-// left there that looked for it.
+// replace keeps code in a folder that already exists: its code is spoiled, or another process made it while
+// it looked for code.
 func (c *cache) replace(dir, folder string) error {
 	if err := empty(folder); err != nil {
 		return err

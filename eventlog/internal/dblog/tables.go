@@ -233,7 +233,7 @@ func scanAs[T any](v any, to *T) (ok bool) {
 	return ok || v == nil
 }
 
-// wide returns a number, of which a server has several types, as the widest of its kind.
+// wide returns an integer as int64 and a float as float64: a server has several types of each.
 func wide(v any) any {
 	switch n := v.(type) {
 	case int16:
