@@ -14,17 +14,20 @@ import (
 	"github.com/starling-host/starling/internal/pgtest"
 )
 
+// backends are the stores that a queue can lie in.
+var backends = map[string]func(*testing.T) (eventlog.Transactor, error){
+	"file": func(t *testing.T) (eventlog.Transactor, error) {
+		return store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "log.db"), store.FileOptions{})
+	},
+	"server": func(t *testing.T) (eventlog.Transactor, error) {
+		return store.OpenServer(t.Context(), pgtest.Database(t), store.ServerOptions{AutoMigrate: true})
+	},
+}
+
 // TestClaimTakesAddedJobsInOrder claims one job of the table and two that the transaction
 // adds; one of the two goes first. All are stored as handed out.
 func TestClaimTakesAddedJobsInOrder(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) (eventlog.Transactor, error){
-		"file": func(t *testing.T) (eventlog.Transactor, error) {
-			return store.OpenFile(t.Context(), filepath.Join(t.TempDir(), "log.db"), store.FileOptions{})
-		},
-		"server": func(t *testing.T) (eventlog.Transactor, error) {
-			return store.OpenServer(t.Context(), pgtest.Database(t), store.ServerOptions{AutoMigrate: true})
-		},
-	} {
+	for name, open := range backends {
 		t.Run(name, func(t *testing.T) {
 			l, err := open(t)
 			if err != nil {
@@ -229,12 +232,12 @@ func until(t *testing.T, q *Queue, is func() bool) {
 func TestALeaseIsLostOnce(t *testing.T) {
 	q, _ := lingering(t)
 	d := &dispatcher{q: q, ctx: t.Context(), fail: func(error) {}, replaced: make(chan struct{}, 1)}
-	if !d.register(t.Context(), "host") {
+	if !d.register(t.Context(), "", "first", "host") {
 		t.Fatal("not registered")
 	}
 	first := d.owner
 	d.start(&batch{owner: first}, nil, errReplaced) // whether or not the renewal has failed as well
-	if d.owner != "" || !d.register(t.Context(), "") || d.owner == first {
+	if d.owner != "" || !d.register(t.Context(), first, "second", "") || d.owner == first {
 		t.Fatalf("the owner is %q after %q", d.owner, first)
 	}
 	d.start(&batch{owner: first}, nil, errReplaced) // a batch of before
@@ -245,5 +248,65 @@ func TestALeaseIsLostOnce(t *testing.T) {
 	}
 	if d.owner == "" {
 		t.Error("the new lease is lost with a batch of the old one")
+	}
+}
+
+// TestADrainOutlivesALease: what an operator has told a process between two leases holds for the
+// second one, also when others have found the process dead, or a first try to register has lost its
+// answer.
+func TestADrainOutlivesALease(t *testing.T) {
+	for name, open := range backends {
+		t.Run(name, func(t *testing.T) {
+			l, err := open(t)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.(eventlog.EventLog).Close()
+			q, err := Open(t.Context(), l, Config{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			until := time.Now().Add(time.Hour)
+			for _, told := range []bool{true, false} {
+				for _, between := range []string{"nothing", "found dead", "answer lost"} {
+					of := fmt.Sprintf("drain %v, %s", told, between)
+					before, after := of+": first", of+": second"
+					transact(t, l, func(s *storeTx) error {
+						_, err := s.register("", before, "", until, !told)
+						return err
+					})
+					if err := q.Drain(t.Context(), before, told); err != nil {
+						t.Fatal(err)
+					}
+					transact(t, l, func(s *storeTx) (err error) {
+						switch between {
+						case "found dead":
+							if _, err = s.tx.Exec("UPDATE queue_host SET until = 1"); err == nil {
+								_, err = s.recover("another")
+							}
+						case "answer lost":
+							_, err = s.register(before, after, "", until, !told)
+						}
+						return err
+					})
+					transact(t, l, func(s *storeTx) error {
+						_, err := s.register(before, after, "", until, !told)
+						return err
+					})
+					hosts, err := q.Hosts(t.Context())
+					if err != nil {
+						t.Fatal(err)
+					}
+					want := map[bool]string{true: HostDrained, false: HostWorking}[told]
+					if len(hosts) != 1 || hosts[0].ID != after || hosts[0].State != want {
+						t.Errorf("%s: %v", of, hosts)
+					}
+					transact(t, l, func(s *storeTx) error {
+						_, err := s.removeHosts("owner = $1", after)
+						return err
+					})
+				}
+			}
+		})
 	}
 }

@@ -111,7 +111,7 @@ func (d *dispatcher) stop() {
 	ctx, cancel := context.WithTimeout(d.ctx, commitTime)
 	defer cancel()
 	err := q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
-		_, err = s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE owner = $1", owner) // its jobs, if it has any, become ready
+		_, err = s.removeHosts("owner = $1", owner) // its jobs, if it has any, become ready
 		return nil, err
 	})
 	if err != nil {
@@ -140,16 +140,16 @@ func (d *dispatcher) await(idle <-chan struct{}) bool {
 // keepLease registers the dispatcher and renews its lease until ctx ends. When the lease
 // is lost, it begins again under another name.
 func (d *dispatcher) keepLease(ctx context.Context) {
-	host := d.q.cfg.Host
+	host, before, owner := d.q.cfg.Host, "", event.NewID()
 	for ctx.Err() == nil {
-		if !d.register(ctx, host) {
+		if !d.register(ctx, before, owner, host) {
 			select {
 			case <-d.q.cfg.Clock.After(d.q.cfg.Poll):
 			case <-ctx.Done():
 			}
 			continue
 		}
-		host = "" // the process that has that name now is not dead
+		host, before, owner = "", owner, event.NewID() // the process that has host's name now is not dead
 		for d.renew(ctx) {
 		}
 		if ctx.Err() != nil {
@@ -164,15 +164,15 @@ func (d *dispatcher) keepLease(ctx context.Context) {
 	}
 }
 
-// register enters the dispatcher into the store under a new name.
-func (d *dispatcher) register(ctx context.Context, host string) bool {
-	owner, until := event.NewID(), d.q.cfg.Clock.Now().Add(d.q.cfg.Lease)
+// register enters the dispatcher into the store as owner, in place of what it was before.
+func (d *dispatcher) register(ctx context.Context, before, owner, host string) bool {
+	until := d.q.cfg.Clock.Now().Add(d.q.cfg.Lease)
 	d.q.mu.Lock()
 	draining := d.draining
 	d.q.mu.Unlock()
 	var dead []lost
 	err := d.q.do(ctx, nil, func(s *storeTx) (refusal, err error) {
-		dead, err = s.register(owner, host, until, draining)
+		dead, err = s.register(before, owner, host, until, draining)
 		return nil, err
 	})
 	if err != nil {

@@ -242,12 +242,16 @@ func (s *storeTx) reset(query string, from int, args ...any) (n int, err error) 
 
 // register adds a process that begins to work. It replaces the process that had its name
 // before and makes that one's jobs ready; it returns that process if it has died. An
-// empty name replaces none.
-func (s *storeTx) register(owner, name string, until time.Time, draining bool) (dead []lost, err error) {
-	if name != "" {
-		if dead, err = s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE host = $1 AND owner <> $2", name, owner); err != nil {
-			return nil, err
-		}
+// empty name replaces none. A process that has lost its lease replaces what it was before, too, and
+// what an earlier try has left of itself; whether it drains is what an operator has told either.
+func (s *storeTx) register(before, owner, name string, until time.Time, draining bool) (dead []lost, err error) {
+	const told = "SELECT draining FROM queue_host WHERE owner IN ($1, $2, $3, $4)"
+	_, err = eventlog.QueryOne(s.tx, told, []any{before, "gone " + before, owner, "gone " + owner}, &draining)
+	if err == nil {
+		dead, err = s.removeHosts("owner IN ($1, $2) OR host = $3 AND host <> ''", before, owner, name)
+	}
+	if err != nil {
+		return nil, err
 	}
 	const forget = "DELETE FROM queue_host WHERE gone > 0 AND (gone < $1 OR label = $2)"
 	if _, err := s.tx.Exec(forget, s.now-int64(rememberGone), s.cfg.Label); err != nil {
@@ -278,6 +282,7 @@ func (s *storeTx) renew(owner string, until time.Time) error {
 type lost struct {
 	owner, label, version string
 	seen                  int64
+	draining              bool
 	jobs                  int
 }
 
@@ -285,19 +290,20 @@ type lost struct {
 // ready, and returns these processes. They stay listed for a while under another owner,
 // so that a process that comes back finds itself replaced.
 func (s *storeTx) recover(owner string) ([]lost, error) {
-	dead, err := s.removeHosts("SELECT owner, label, version, seen FROM queue_host WHERE until < $1 AND gone = 0 AND owner <> $2", s.now, owner)
+	dead, err := s.removeHosts("until < $1 AND gone = 0 AND owner <> $2", s.now, owner)
 	for _, d := range dead {
 		if err == nil {
-			const sql = "INSERT INTO queue_host (owner, host, until, label, version, seen, gone) VALUES ($1, '', 0, $2, $3, $4, $5) ON CONFLICT DO NOTHING"
-			_, err = s.tx.Exec(sql, "gone "+d.owner, d.label, d.version, d.seen, s.now)
+			const sql = "INSERT INTO queue_host (owner, host, until, label, version, seen, draining, gone) VALUES ($1, '', 0, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING"
+			_, err = s.tx.Exec(sql, "gone "+d.owner, d.label, d.version, d.seen, eventlog.Flag(d.draining), s.now)
 		}
 	}
 	return dead, err
 }
 
-// removeHosts removes the hosts that the query selects, and returns them.
-func (s *storeTx) removeHosts(query string, args ...any) (dead []lost, err error) {
-	dead, err = eventlog.QueryAll(s.tx, query+s.locking(""), args, eventlog.Columns(func(d *lost) []any { return []any{&d.owner, &d.label, &d.version, &d.seen} }))
+// removeHosts removes the hosts for which the condition holds, makes their jobs ready, and returns them.
+func (s *storeTx) removeHosts(where string, args ...any) (dead []lost, err error) {
+	query := "SELECT owner, label, version, seen, draining FROM queue_host WHERE " + where + s.locking("")
+	dead, err = eventlog.QueryAll(s.tx, query, args, eventlog.Columns(func(d *lost) []any { return []any{&d.owner, &d.label, &d.version, &d.seen, &d.draining} }))
 	for i, d := range dead {
 		if err == nil {
 			dead[i].jobs, err = s.reset("SELECT run_id, tenant, cancelled FROM queue_job WHERE state = 2 AND owner = $1 ORDER BY number", running, d.owner)
