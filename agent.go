@@ -27,6 +27,9 @@ type AgentOptions struct {
 	Policy *policy.Policy
 	// Secrets returns the secrets that the policy names. Nil is [EnvSecrets].
 	Secrets policy.Secrets
+	// Files are the files of runs: each call gets them as the one before has left them, which
+	// Result.Meter.Workspace names at the end. Nil for none.
+	Files *Files
 }
 
 // Agent is an agent ready to run. [DB.Close] closes it.
@@ -65,7 +68,7 @@ func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOp
 		return nil, err
 	}
 	a := &Agent{db: db, variables: file.Variables, rules: rulesOf(o.Policy, o.Secrets)}
-	loader, err := (&ModuleLoader{Engine: engine, Store: log, Policy: a.rules, Finder: db.Finder()}).For(file)
+	loader, err := (&ModuleLoader{Engine: engine, Store: log, Files: log, Policy: a.rules, Finder: db.Finder()}).For(file)
 	if err != nil {
 		return nil, err
 	}
@@ -79,6 +82,9 @@ func (db *DB) OpenAgentFile(ctx context.Context, file *agentfile.File, o AgentOp
 	}
 	if a.rules != nil {
 		a.Tools = lists.Map(a.box.Tools, a.rules.Guard)
+	}
+	if o.Files != nil && len(o.Files.given.Mounts) > 0 {
+		a.Workspace = &o.Files.given
 	}
 	db.opened(a, func() { a.box.Close() })
 	return a, nil
@@ -136,7 +142,7 @@ func (a *Agent) Resume(ctx context.Context, runID, message string, opts ...agent
 
 // openReplayingAgent opens an agent for replays. It needs no key, because a replay does not
 // ask the model, and does not store its modules.
-func openReplayingAgent(ctx context.Context, path string, engine guest.Engine, db *DB) (*Agent, error) {
+func openReplayingAgent(ctx context.Context, path string, engine guest.Engine, db *DB, files eventlog.ModuleReader) (*Agent, error) {
 	file, err := agentfile.Load(path)
 	if err != nil {
 		return nil, err
@@ -145,7 +151,7 @@ func openReplayingAgent(ctx context.Context, path string, engine guest.Engine, d
 	if err != nil {
 		return nil, err
 	}
-	loader, err := (&ModuleLoader{Engine: engine, Finder: db.Finder()}).For(file)
+	loader, err := (&ModuleLoader{Engine: engine, Files: files, Finder: db.Finder()}).For(file)
 	if err != nil {
 		return nil, err
 	}
@@ -185,8 +191,9 @@ func (a *Agent) replaying(ctx context.Context, events []event.Event, resolve age
 // first, so that a run can be replayed from the database alone.
 type ModuleLoader struct {
 	Engine guest.Engine
-	Store  eventlog.ModuleStore // nil stores nothing
-	Policy *policy.Run          // nil: each module has the hosts that its entry allows
+	Store  eventlog.ModuleStore  // nil stores nothing
+	Files  eventlog.ModuleReader // has the files of calls; nil for none
+	Policy *policy.Run           // nil: each module has the hosts that its entry allows
 	Finder artifact.Finder
 
 	// Stored receives the modules that were stored, by digest, unless it is nil.
@@ -230,6 +237,7 @@ func (l *ModuleLoader) LoadModule(ctx context.Context, m agentfile.Module) ([]to
 	}
 	var tools []tool.Tool
 	for _, t := range module.Tools() {
+		t = t.In(l.Files)
 		if l.Policy != nil {
 			t = t.Under(l.Policy)
 		}

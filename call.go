@@ -36,7 +36,7 @@ type Run struct {
 	DurationMs int64           `json:"duration_ms"`
 	Log        string          `json:"log,omitempty"`       // the tool's output on standard error
 	Workspace  string          `json:"workspace,omitempty"` // the root of the files that the call left, in hexadecimal
-	Changed    []string        `json:"changed,omitempty"`   // paths in folders, of [Files.WriteBack]; a folder stands for all in it
+	Changed    []string        `json:"changed,omitempty"`   // what [Files.WriteBack] returned, for the caller to set
 	Events     uint64          `json:"events"`
 	MerkleRoot string          `json:"merkle_root"` // over all events, in hexadecimal
 
@@ -156,13 +156,13 @@ func (t *Tool) document(r *agent.Result) *Run {
 			Fuel: r.Meter.Fuel, PeakMemoryBytes: r.Meter.PeakMemory, Effects: r.Effects, BytesIn: r.BytesIn, BytesOut: r.BytesOut,
 		},
 		DurationMs: r.Duration.Milliseconds(), wall: r.Duration,
-		Log: r.Meter.Log, Workspace: hex.EncodeToString(r.Meter.Workspace), Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
+		Log: r.Meter.Log, Events: r.Events, MerkleRoot: fmt.Sprintf("%x", r.MerkleRoot),
 	}
 	if identity := t.Sandbox(); identity != nil {
 		run.Module = fmt.Sprintf("%x", identity.Module)
 	}
 	if r.TerminalKind == event.KindRunCompleted {
-		run.Result = r.Output
+		run.Result, run.Workspace = r.Output, hex.EncodeToString(r.Meter.Workspace)
 	} else {
 		run.Failure = &Failure{Type: r.ErrorType, Message: r.Error}
 	}

@@ -145,22 +145,23 @@ func (db *DB) readFolder(ctx context.Context, given Folder, put func([]workspace
 	return root, opened.Info, err
 }
 
-// WriteBack changes the writable folders to what the call of a run left there, and sets run.Changed. It
-// changes each folder as a whole or, with a [*FolderError], not at all: if someone changed one of the paths
-// since [DB.Files] has read them, for example. Folders before that one are changed.
-func (f *Files) WriteBack(ctx context.Context, run *Run) error {
-	left, err := hex.DecodeString(run.Workspace)
-	if err != nil || len(left) == 0 || bytes.Equal(left, f.given.Root) {
-		return err
+// WriteBack changes the writable folders to what a run left there, which has the root left ([Run.Workspace]),
+// and returns the paths: a folder stands for all in it. It changes each folder as a whole or, with a
+// [*FolderError], not at all: if someone changed one of the paths since [DB.Files] has read them, for example.
+// Folders before that one are changed.
+func (f *Files) WriteBack(ctx context.Context, left string) (changed []string, err error) {
+	root, err := hex.DecodeString(left)
+	if err != nil || len(root) == 0 || bytes.Equal(root, f.given.Root) {
+		return nil, err
 	}
 	log, err := f.db.Log(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	get := func(digest canon.Hash) ([]byte, error) { return log.Module(ctx, digest) }
-	all, err := workspace.Diff(get, canon.Hash(f.given.Root), canon.Hash(left))
+	all, err := workspace.Diff(get, canon.Hash(f.given.Root), canon.Hash(root))
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, given := range f.folders {
 		var changes []workspace.Change
@@ -175,13 +176,13 @@ func (f *Files) WriteBack(ctx context.Context, run *Run) error {
 		}
 		made, err := f.change(ctx, given, get, changes)
 		if made {
-			run.Changed = append(run.Changed, lists.Map(changes, func(c workspace.Change) string { return filepath.Join(given.Path, c.Path) })...)
+			changed = append(changed, lists.Map(changes, func(c workspace.Change) string { return filepath.Join(given.Path, c.Path) })...)
 		}
 		if err != nil {
-			return &FolderError{Path: given.Path, Err: err}
+			return changed, &FolderError{Path: given.Path, Err: err}
 		}
 	}
-	return nil
+	return changed, nil
 }
 
 // change makes the changes in one folder, unless another one has come into its place, or a change is one of

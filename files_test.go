@@ -141,8 +141,8 @@ func TestFilesAreWrittenBack(t *testing.T) {
 		t.Fatalf("%+v %v", run, err)
 	}
 	has("1")
-	if err := files.WriteBack(t.Context(), run); err != nil || !slices.Equal(run.Changed, []string{path, filepath.Join(folder, "new")}) {
-		t.Errorf("%q, %v", run.Changed, err)
+	if changed, err := files.WriteBack(t.Context(), run.Workspace); err != nil || !slices.Equal(changed, []string{path, filepath.Join(folder, "new")}) {
+		t.Errorf("%q, %v", changed, err)
 	}
 	has("2")
 
@@ -151,16 +151,19 @@ func TestFilesAreWrittenBack(t *testing.T) {
 	if err != nil || again.Output() != "2" || again.Workspace != run.Workspace {
 		t.Errorf("a second call with the same files: %+v %v", again, err)
 	}
-	err = files.WriteBack(t.Context(), again)
-	if bad, ok := errors.AsType[*starling.FolderError](err); !ok || bad.Path != folder || again.Changed != nil || !strings.Contains(err.Error(), `changed "n, new" since`) {
-		t.Errorf("%q, %v", again.Changed, err)
+	changed, err := files.WriteBack(t.Context(), again.Workspace)
+	if bad, ok := errors.AsType[*starling.FolderError](err); !ok || bad.Path != folder || changed != nil || !strings.Contains(err.Error(), `changed "n, new" since`) {
+		t.Errorf("%q, %v", changed, err)
 	}
 	has("5")
 
 	files, tool = given()
 	failed, err := tool.Call(t.Context(), `{"code":"open('n', 'w').write('x')\n1/0"}`)
-	if failed == nil || err == nil || failed.Workspace != "" || files.WriteBack(t.Context(), failed) != nil {
+	if failed == nil || err == nil || failed.Workspace != "" {
 		t.Errorf("%+v %v", failed, err)
+	}
+	if changed, err := files.WriteBack(t.Context(), failed.Workspace); changed != nil || err != nil {
+		t.Errorf("%q, %v", changed, err)
 	}
 	if run, err := tool.Call(t.Context(), `{"code":"open('/fixed/n', 'w')"}`); err == nil {
 		t.Errorf("a folder that is only read: %+v", run)
@@ -183,7 +186,7 @@ func TestFilesAreWrittenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := files.WriteBack(t.Context(), run); err == nil || !strings.Contains(err.Error(), "is the place of the database") {
+		if _, err := files.WriteBack(t.Context(), run.Workspace); err == nil || !strings.Contains(err.Error(), "is the place of the database") {
 			t.Errorf("%s is written: %v", name, err)
 		}
 	}
@@ -191,7 +194,7 @@ func TestFilesAreWrittenBack(t *testing.T) {
 	if err := errors.Join(os.Rename(folder, moved), os.Mkdir(folder, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if err := files.WriteBack(t.Context(), again); err == nil || !strings.Contains(err.Error(), "another folder is there now") {
+	if _, err := files.WriteBack(t.Context(), again.Workspace); err == nil || !strings.Contains(err.Error(), "another folder is there now") {
 		t.Errorf("the folder was moved: %v", err)
 	}
 	log.full = true

@@ -174,7 +174,7 @@ func (db *DB) Replayer(ctx context.Context, o ReplayOptions) (*Replayer, error) 
 	}
 	r.modules = guest.NewRecorded(started, r.store, r.other, agentfile.Offline)
 	if o.AgentFile != "" {
-		if r.agent, err = openReplayingAgent(ctx, o.AgentFile, started, db); err != nil {
+		if r.agent, err = openReplayingAgent(ctx, o.AgentFile, started, db, r.store); err != nil {
 			r.Close()
 			return nil, err
 		}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -30,6 +32,7 @@ type agentFlags struct {
 	noReissue bool
 	policy    string
 	trust     string
+	dirs      []string // of a run that begins
 }
 
 func (a *app) agentCommand() *cobra.Command {
@@ -50,6 +53,7 @@ func (a *app) agentRunCommand() *cobra.Command {
 		return a.agentRun(cmd.Context(), strings.TrimSuffix(string(goal), "\n"), f)
 	})
 	cmd.Flags().StringVar(&f.database, "db", defaultDatabase, "`PATH` of the database, created with mode 0600")
+	dirFlag(cmd, &f.dirs, "the agent's tools")
 	a.agentFlagsOf(cmd, &f)
 	return cmd
 }
@@ -66,7 +70,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 		if err := mustBeThere(f.database); err != nil {
 			return err
 		}
-		db, resumed, err := a.openAgent(ctx, f)
+		db, resumed, _, err := a.openAgent(ctx, f)
 		if err != nil {
 			return err
 		}
@@ -80,7 +84,7 @@ func (a *app) agentResumeCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return a.follow(ctx, db, runID, events, f)
+		return a.follow(ctx, db, runID, events, nil, f)
 	})
 	cmd.Flags().StringVar(&f.file, "agent", "agent.yaml", "`FILE` of the agent that started the run")
 	cmd.Flags().BoolVar(&f.noReissue, "no-reissue", false, "do not resume a run that has calls without an outcome")
@@ -101,7 +105,7 @@ func (a *app) agentFlagsOf(cmd *cobra.Command, f *agentFlags) {
 const maxGoal = 4 << 20
 
 func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
-	db, agent, err := a.openAgent(ctx, f)
+	db, agent, files, err := a.openAgent(ctx, f)
 	if err != nil {
 		return err
 	}
@@ -111,43 +115,48 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 		return err
 	}
 	a.stderr.Printf("run %s\n", runID)
-	return a.follow(ctx, db, runID, events, f)
+	return a.follow(ctx, db, runID, events, files, f)
 }
 
-// openAgent opens the agent of a file and the database that records its runs. A script
+// openAgent opens the agent of a file, the database that records its runs, and the files of --dir. A script
 // plays the agent's model if the flags say so.
-func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starling.Agent, error) {
+func (a *app) openAgent(ctx context.Context, f agentFlags) (*starling.DB, *starling.Agent, *starling.Files, error) {
 	file, err := agentfile.Load(f.file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil, &failure{code: exitUsage, message: starling.PlainError(err), hint: "name the agent's file; resume takes it with --agent FILE"}
+		return nil, nil, nil, &failure{code: exitUsage, message: starling.PlainError(err), hint: "name the agent's file; resume takes it with --agent FILE"}
 	}
 	if err != nil {
-		return nil, nil, explainFile(err)
+		return nil, nil, nil, explainFile(err)
 	}
 	if f.provider != "" {
 		path, ok := strings.CutPrefix(f.provider, "script:")
 		if !ok || path == "" {
-			return nil, nil, usagef("the agent's file sets the real provider", "--provider %q: only script:FILE can replace the provider", f.provider)
+			return nil, nil, nil, usagef("the agent's file sets the real provider", "--provider %q: only script:FILE can replace the provider", f.provider)
 		}
 		file.Endpoint = agentfile.Endpoint{Provider: "script", Script: path}
 	}
 	rules, err := openPolicy(f.policy)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
 	db, err := a.open(ctx, f.database, f.isolation, f.trust, nil)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	opened, err := db.OpenAgentFile(ctx, file, starling.AgentOptions{Policy: rules})
+	files, err := giveFolders(ctx, db, f.dirs)
 	if err != nil {
 		db.Close()
-		return nil, nil, explainAgent(err)
+		return nil, nil, nil, err
+	}
+	opened, err := db.OpenAgentFile(ctx, file, starling.AgentOptions{Policy: rules, Files: files})
+	if err != nil {
+		db.Close()
+		return nil, nil, nil, explainAgent(err)
 	}
 	if !file.BudgetCounts() {
 		a.warn("the price of " + display.Printable(file.Model) + " is not known, so the budget in usd bounds nothing")
 	}
-	return db, opened, nil
+	return db, opened, files, nil
 }
 
 // explainAgent words why an agent cannot be opened.
@@ -166,8 +175,8 @@ func explainFile(err error) error {
 	return &failure{code: exitUsage, message: starling.PlainError(err)}
 }
 
-// follow prints the progress of a run, and then its result.
-func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events <-chan agent.AgentEvent, f agentFlags) error {
+// follow prints the progress of a run, writes back what it has left in the files, and prints its result.
+func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events <-chan agent.AgentEvent, files *starling.Files, f agentFlags) error {
 	p := &view.Progress{Out: a.stdout, Err: a.stderr, Stream: a.stdout.Terminal && !a.asJSON}
 	var done agent.Done
 	for ev := range events {
@@ -181,10 +190,18 @@ func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events 
 	if done.Result == nil {
 		return stayedOpen(runID, done.Err, f)
 	}
-	if err := a.agentEnd(ctx, db, p, done.Result, f); err != nil {
+	changed, unwritten, left := []string(nil), error(nil), hex.EncodeToString(done.Result.Meter.Workspace)
+	switch {
+	case left == "":
+	case files != nil && done.Result.TerminalKind == event.KindRunCompleted:
+		changed, unwritten = writeBack(ctx, files, left)
+	default:
+		a.hint("to get the files as the run left them: " + display.Command("starling-host workspace get", named(f.database), runID, "FOLDER"))
+	}
+	if err := a.agentEnd(ctx, db, p, done.Result, agentDocument{Workspace: left, Changed: changed}, f); err != nil {
 		return err
 	}
-	return agentOutcome(done.Result, done.Err)
+	return cmp.Or(agentOutcome(done.Result, done.Err), unwritten)
 }
 
 // stayedOpen explains a run that has no end.
@@ -207,14 +224,17 @@ func stayedOpen(runID string, err error, f agentFlags) error {
 // agentDocument is the output of "agent run -o json" and "agent resume -o json".
 type agentDocument struct {
 	span.Document
-	Database string `json:"database"`
+	Database  string   `json:"database"`
+	Workspace string   `json:"workspace,omitempty"`
+	Changed   []string `json:"changed,omitempty"`
 }
 
-// agentEnd prints the result of a run.
-func (a *app) agentEnd(ctx context.Context, db *starling.DB, p *view.Progress, r *agent.Result, f agentFlags) error {
+// agentEnd prints the result of a run, of which the document has the files.
+func (a *app) agentEnd(ctx context.Context, db *starling.DB, p *view.Progress, r *agent.Result, doc agentDocument, f agentFlags) error {
 	p.Note(fmt.Sprintf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s",
 		display.Plural(r.TurnCount, "turn"), display.Plural(r.ToolCallCount, "tool call"), display.Digits(uint64(r.InputTokens)), display.Digits(uint64(r.OutputTokens)),
 		display.Dollars(r.TotalCostUSD), display.Digits(r.Meter.Fuel), display.Duration(r.Duration)))
+	a.reportChanged(doc.Changed)
 	a.stderr.Printf("replay: %s\n", display.Command("starling-host replay", named(f.database), r.RunID))
 	if a.asJSON {
 		ctx = context.WithoutCancel(ctx) // the run has ended, even if that was why
@@ -226,11 +246,11 @@ func (a *app) agentEnd(ctx context.Context, db *starling.DB, p *view.Progress, r
 		if err != nil {
 			return err
 		}
-		doc, err := span.Read(ctx, log, summary)
-		if err != nil {
+		if doc.Document, err = span.Read(ctx, log, summary); err != nil {
 			return err
 		}
-		return a.writeValue(agentDocument{doc, named(f.database)})
+		doc.Database = named(f.database)
+		return a.writeValue(doc)
 	}
 	if p.Stream || r.FinalText == "" && r.TerminalKind != event.KindRunCompleted {
 		return nil

@@ -235,7 +235,7 @@ func writeAgent(t *testing.T, dir string) {
 func openRun(t *testing.T, dir string) {
 	t.Helper()
 	a := &app{stdin: os.Stdin, stdout: terminal.New(io.Discard), stderr: terminal.New(io.Discard)}
-	db, w, err := a.openAgent(t.Context(), agentFlags{file: filepath.Join(dir, "agent.yaml"), database: filepath.Join(dir, "starling.db")})
+	db, w, _, err := a.openAgent(t.Context(), agentFlags{file: filepath.Join(dir, "agent.yaml"), database: filepath.Join(dir, "starling.db")})
 	if err != nil {
 		t.Fatal(err)
 	}

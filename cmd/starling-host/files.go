@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path"
@@ -15,7 +16,9 @@ import (
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/hint"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/workspace"
 	"github.com/starling-host/starling/internal/workspace/folder"
 )
@@ -130,6 +133,30 @@ func workspaceOf(ctx context.Context, log database, run string) (given, left []b
 		err = usagef("run --dir gives a call files", "%s was given no files", run)
 	}
 	return given, left, err
+}
+
+// dirFlag adds --dir.
+func dirFlag(cmd *cobra.Command, dirs *[]string, whom string) {
+	cmd.Flags().StringArrayVar(dirs, "dir", nil, "give "+whom+" the files of a folder, as `FOLDER[:AT][:rw]`; may be repeated")
+}
+
+// writeBack changes the folders of --dir to what a run has left, and returns the paths.
+func writeBack(ctx context.Context, files *starling.Files, left string) (changed []string, err error) {
+	if changed, err = files.WriteBack(ctx, left); err != nil {
+		err = fmt.Errorf("--dir %w", err)
+	}
+	return changed, err
+}
+
+// reportChanged prints what writeBack has changed.
+func (a *app) reportChanged(paths []string) {
+	shown := lists.Map(paths[:min(20, len(paths))], display.ShellWord)
+	if more := len(paths) - len(shown); more > 0 {
+		shown = append(shown, fmt.Sprintf("and %d more", more))
+	}
+	if len(shown) > 0 {
+		a.stderr.Printf("changed: %s\n", strings.Join(shown, " "))
+	}
 }
 
 // giveFolders reads the folders of --dir into the database.

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"maps"
 	"net/url"
 	"regexp"
@@ -18,7 +17,6 @@ import (
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/lazy"
-	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/terminal"
 	"github.com/starling-host/starling/runtime/egress"
 	"github.com/starling-host/starling/runtime/tool"
@@ -43,13 +41,7 @@ func (a *app) reportRun(t *starling.Tool, run *starling.Run, err error, f runFla
 	a.stderr.Printf("fuel %s, wall time %s, peak memory %s, %s, %s in, %s out\n",
 		display.Digits(m.Fuel), display.Duration(run.Wall()), display.Size(m.PeakMemoryBytes),
 		display.Plural(m.Effects, "effect"), display.Size(uint64(m.BytesIn)), display.Size(uint64(m.BytesOut)))
-	if len(run.Changed) > 0 {
-		shown := lists.Map(run.Changed[:min(20, len(run.Changed))], display.ShellWord)
-		if more := len(run.Changed) - len(shown); more > 0 {
-			shown = append(shown, fmt.Sprintf("and %d more", more))
-		}
-		a.stderr.Printf("changed: %s\n", strings.Join(shown, " "))
-	}
+	a.reportChanged(run.Changed)
 	a.stderr.Printf("replay: %s\n", display.Command("starling-host replay", run.Database, run.ID))
 	printed := error(nil)
 	switch {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -83,7 +82,7 @@ func (a *app) runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.tool, "tool", "", "`NAME` of the tool, if the module has several")
 	cmd.Flags().StringArrayVar(&f.args, "arg", nil, "an argument of a WASI command, as one `WORD`; may be repeated")
 	cmd.Flags().StringVar(&f.stdin, "stdin", "", "the standard input of a WASI command: `TEXT`, @FILE, or - for this program's own")
-	cmd.Flags().StringArrayVar(&f.dirs, "dir", nil, "give the tool the files of a folder, as `FOLDER[:AT][:rw]`; may be repeated")
+	dirFlag(cmd, &f.dirs, "the tool")
 	cmd.Flags().StringVar(&f.seal, "seal", "", "seal the database afterwards with the key in `KEYFILE`")
 	cmd.Flags().StringArrayVar(&f.with, "with", nil, "let the tool call the tools of this `FILE|FOLDER`; may be repeated")
 	return cmd
@@ -193,9 +192,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	}
 	var unwritten error
 	if err == nil {
-		if unwritten = files.WriteBack(ctx, run); unwritten != nil {
-			unwritten = fmt.Errorf("--dir %w", unwritten)
-		}
+		run.Changed, unwritten = writeBack(ctx, files, run.Workspace)
 	}
 	err = cmp.Or(a.reportRun(tool, run, err, f), unwritten)
 	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil {

@@ -48,6 +48,9 @@ type Agent struct {
 	// not contain a slash itself.
 	Namespace string
 
+	// Workspace are the files of runs, of which the log has the contents: see [step.Config]. Nil for none.
+	Workspace *event.Workspace
+
 	// Metrics and Tracer watch live runs. Nil for neither.
 	Metrics *observe.Metrics
 	Tracer  *observe.Tracer
@@ -57,8 +60,6 @@ type Agent struct {
 	direct bool
 	input  json.RawMessage
 	doc    *canon.Doc // the parsed input
-
-	workspace *event.Workspace // see [Direct]
 
 	// fromSeed makes RunStarted as the Starling runtime wrote it: without the order of tools and the
 	// bound on turns. It is set for replays of its runs.
@@ -378,7 +379,7 @@ func (a *Agent) stepConfig(runID string) step.Config {
 
 // live completes the configuration of a live run.
 func (a *Agent) live(c step.Config, o step.Observer, t *observe.RunTrace) step.Config {
-	c.Workspace = a.workspace
+	c.Workspace = a.Workspace
 	c.Log, c.ClockFn, c.EmitTimeout, c.Commit, c.Observer = a.Log, a.Config.ClockFn, a.Config.EmitTimeout, a.Config.Commit, o
 	if a.Metrics != nil {
 		c.Metrics = a.Metrics

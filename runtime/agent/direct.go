@@ -63,7 +63,7 @@ type Direct struct {
 // of the first tool.
 func (d Direct) agent(input json.RawMessage) *Agent {
 	return &Agent{
-		direct: true, input: input, doc: d.Input, workspace: d.Workspace, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
+		direct: true, input: input, doc: d.Input, Workspace: d.Workspace, Tools: slices.Concat([]tool.Tool{d.Tool}, d.Others), Log: d.Log, Metrics: d.Metrics, Tracer: d.Tracer,
 		Config: Config{AppVersion: d.AppVersion, Commit: d.Commit, Logger: d.Logger, ClockFn: d.ClockFn, SkipSchemaCheck: true},
 	}
 }

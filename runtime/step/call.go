@@ -169,17 +169,16 @@ func (a *Attempt) schedule(ctx context.Context, p *plan, number uint32) error {
 		CallID: p.CallID, TurnID: p.TurnID, ToolName: p.Name, Args: p.Doc.CBOR,
 		Attempt: number, IdempKey: p.IdempKey, ParentID: a.callID,
 	}
-	takesFiles := a.callID == "" && p.callee != nil && p.callee.sandboxed
-	if takesFiles {
-		scheduled.Workspace = cmp.Or(a.c.given[p.IdempKey], a.c.cfg.Workspace)
+	if p.callee != nil && p.callee.files {
+		scheduled.Workspace = a.filesOfCalls()
 	}
 	scheduled, err := record(ctx, a, scheduled, func(now *event.ToolCallScheduled, recorded event.ToolCallScheduled) error {
 		if p.minted {
 			now.CallID = recorded.CallID
 		}
 		now.Commitment = recorded.Commitment
-		if takesFiles {
-			now.Workspace = recorded.Workspace
+		if earlier := recorded.Workspace == nil && a.callID != "" || p.callee != nil && p.callee.sandboxed && !p.callee.files; earlier {
+			now.Workspace = recorded.Workspace // earlier commits gave files to other tools
 		}
 		return nil
 	})
@@ -223,7 +222,8 @@ type ToolResult struct {
 // their outcomes in the order of calls. A failure does not affect the other calls. When ctx ends,
 // calls that wait for a free worker fail without being started.
 //
-// All calls are scheduled, in the given order, before the first one starts. Their outcomes are
+// All calls are scheduled, in the given order, before the first one starts; but one that can change
+// files waits for the outcomes of those before it, and those after it wait for its own. Outcomes are
 // recorded as they occur. A replay makes the calls one after another, in the recorded order of
 // their outcomes.
 //
@@ -238,18 +238,57 @@ func callAll(ctx context.Context, a *Attempt, calls []ToolCall) ([]ToolResult, e
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range plans {
-		if err := a.schedule(ctx, p, 1); err != nil {
-			return nil, err
+	results := make([]ToolResult, 0, len(plans))
+	for len(plans) > 0 {
+		together := a.together(plans)
+		for _, p := range together {
+			if err := a.schedule(ctx, p, 1); err != nil {
+				return nil, err
+			}
+		}
+		part := make([]ToolResult, len(together))
+		if a.c.replaying() {
+			a.reenact(ctx, together, part)
+		} else {
+			a.dispatch(ctx, together, part)
+		}
+		results, plans = append(results, part...), plans[len(together):]
+		if err := a.withoutOutcome(part); err != nil {
+			return results, err
 		}
 	}
-	results := make([]ToolResult, len(plans))
-	if a.c.replaying() {
-		a.reenact(ctx, plans, results)
-	} else {
-		a.dispatch(ctx, plans, results)
+	return results, nil
+}
+
+// together returns the first of the calls that are made at the same time: one that can change files
+// waits for the calls before it, and the calls after it wait for it.
+func (a *Attempt) together(plans []*plan) []*plan {
+	files := a.filesOfCalls()
+	if files == nil || !slices.ContainsFunc(files.Mounts, func(m event.Mount) bool { return m.Writable }) {
+		return plans
 	}
-	return results, a.withoutOutcome(results)
+	i := slices.IndexFunc(plans, func(p *plan) bool { return p.callee != nil && p.callee.files })
+	if i < 0 {
+		return plans
+	}
+	return plans[:max(i, 1)]
+}
+
+// filesOfCalls returns the files that the next call of a is given, or nil.
+func (a *Attempt) filesOfCalls() *event.Workspace {
+	if a.callID == "" {
+		a.c.mu.Lock()
+		defer a.c.mu.Unlock()
+		return a.c.files
+	}
+	if a.workspace == nil {
+		return nil
+	}
+	read := &event.Workspace{Root: a.workspace.Root}
+	for _, m := range a.workspace.Mounts {
+		read.Mounts = append(read.Mounts, event.Mount{At: m.At})
+	}
+	return read
 }
 
 // planAll checks all calls before anything is recorded.

@@ -42,12 +42,12 @@ type Context struct {
 	closed   bool          // the terminal event exists
 	err      error         // the reason why nothing more can be recorded
 
-	rules       map[string]uint32           // recorded versions of the rules, by tool, see [Call]; not changed
-	nested      map[string]*nestedCall      // nested calls in the earlier events, by id
-	carried     carried                     // effects of calls without an outcome; not used by a replay, not changed
-	given       map[string]*event.Workspace // files of earlier calls, by id; not changed
-	began       time.Time                   // when this process took over the run; live only
-	earlierTime time.Duration               // the time that the run took in earlier processes
+	rules       map[string]uint32      // recorded versions of the rules, by tool, see [Call]; not changed
+	nested      map[string]*nestedCall // nested calls in the earlier events, by id
+	carried     carried                // effects of calls without an outcome; not used by a replay, not changed
+	files       *event.Workspace       // that the next call of the run is given, or nil; guarded by mu
+	began       time.Time              // when this process took over the run; live only
+	earlierTime time.Duration          // the time that the run took in earlier processes
 }
 
 // Totals counts the work of a run so far.
@@ -58,13 +58,13 @@ type Totals struct {
 	Effects    int    // host calls: readings of the clock, draws, side effects
 	BytesIn    int    // of encoded values that effects returned
 	BytesOut   int    // of the requests that effects sent
-	Meter      Meter  // fuel of all attempts, the highest peak memory, log and files of the attempt that ended last
+	Meter      Meter  // fuel of all attempts, the highest peak memory, the log of the last attempt, the files that the calls have left
 	MerkleRoot []byte // of the terminal event, nil before
 }
 
 // NewContext returns a Context before the first event. The error is [ErrInvalidConfig].
 func NewContext(cfg Config) (*Context, error) {
-	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{}), given: make(map[string]*event.Workspace)}
+	c := &Context{cfg: cfg, logger: slog.New(slog.DiscardHandler), callIDs: make(map[string]struct{}), files: cfg.Workspace}
 	if cfg.Logger != nil {
 		c.logger = cfg.Logger.With("run_id", cfg.RunID)
 	}
@@ -107,6 +107,11 @@ func NewContext(cfg Config) (*Context, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
 	c.matcher = m
+	for _, payload := range m.decoded { // the first files are an input of the run
+		if p, ok := payload.(event.ToolCallScheduled); ok && c.files == nil {
+			c.files = p.Workspace
+		}
+	}
 	return c, nil
 }
 
@@ -221,6 +226,7 @@ func (c *Context) count(a *Attempt, payload any) {
 		}
 	case *event.ToolCallCompleted:
 		c.outcome(a, p.Meter)
+		c.leave(p.Workspace)
 	case *event.ToolCallFailed:
 		c.outcome(a, p.Meter)
 	case *event.RunCompleted:
@@ -254,7 +260,16 @@ func (t *Totals) addEffect(p *event.SideEffectRecorded) {
 func (t *Totals) addMeter(m Meter) {
 	t.Meter.Fuel += m.Fuel
 	t.Meter.PeakMemory = max(t.Meter.PeakMemory, m.PeakMemory)
-	t.Meter.Log, t.Meter.Workspace = m.Log, m.Workspace
+	t.Meter.Log = m.Log
+}
+
+// leave notes the files that a call has left, if it was given some. One within a call leaves those that the
+// outer one was given. The caller holds mu.
+func (c *Context) leave(root []byte) {
+	if c.files != nil && len(root) > 0 {
+		c.files = &event.Workspace{Root: root, Mounts: c.files.Mounts}
+		c.totals.Meter.Workspace = root
+	}
 }
 
 // The operator's log has the start, the resumption and the end of live runs (Info), retries and
@@ -408,8 +423,9 @@ type Config struct {
 	// tool has a limit of its own. Zero means [DefaultToolTimeout], a negative value no bound.
 	ToolTimeout time.Duration
 
-	// Workspace are the files that a call of a sandboxed tool is given, unless another call made it.
-	// Nil for none. A replay takes them from the record.
+	// Workspace are the files of the run, for the tools that look for some. A call of the run gets them
+	// as the one before has left them, and a call of another call as that one was given them, to read.
+	// Nil for none. A replay takes the first ones from the record.
 	Workspace *event.Workspace
 
 	// Commit returns the field commitment of the event of a scheduled call, given the first event of
@@ -471,6 +487,12 @@ type Tracer interface {
 	Within(ctx context.Context, callID string) context.Context
 }
 
+// FileTool is a sandboxed tool that may look for the files of its calls.
+type FileTool interface {
+	tool.Tool
+	FindsFiles() bool
+}
+
 // Registry is an immutable set of tools by name.
 type Registry struct {
 	tools map[string]*callee
@@ -482,6 +504,7 @@ type callee struct {
 	parsed    ParsedTool // the same tool, or nil
 	guards    []tool.Guard
 	sandboxed bool // it is sandboxed, or what it wraps is
+	files     bool // it looks for the files of its calls
 	confined  bool // it is sandboxed itself, so all of its code can act through this package alone
 }
 
@@ -492,8 +515,9 @@ func NewRegistry(tools ...tool.Tool) *Registry {
 		inner, guards := tool.Unguard(t)
 		parsed, _ := inner.(ParsedTool)
 		_, itself := inner.(tool.Sandboxed)
+		finder, finds := tool.Inside[FileTool](inner)
 		sandboxed := tool.SandboxOf(inner) != nil
-		byName[t.Name()] = &callee{inner, parsed, guards, sandboxed, sandboxed && itself}
+		byName[t.Name()] = &callee{inner, parsed, guards, sandboxed, finds && finder.FindsFiles(), sandboxed && itself}
 	}
 	return &Registry{tools: byName}
 }

@@ -46,8 +46,8 @@ func (c *Context) continueFrom(earlier []event.Event) error {
 		switch p := payload.(type) { // the meter of the budget has the consumption already
 		case event.ToolCallScheduled:
 			c.callIDs[p.CallID] = struct{}{}
-			if p.Workspace != nil {
-				c.given[p.CallID] = p.Workspace
+			if p.Workspace != nil && p.ParentID == "" {
+				c.files = p.Workspace
 			}
 			if p.Attempt <= 1 {
 				c.totals.ToolCalls++
@@ -55,6 +55,7 @@ func (c *Context) continueFrom(earlier []event.Event) error {
 			open[p.CallID] = &openCall{key: keyOf(p.CallID, p.IdempKey)}
 		case event.ToolCallCompleted:
 			c.totals.addMeter(p.Meter)
+			c.leave(p.Workspace)
 			settle(open, p.CallID)
 		case event.ToolCallFailed:
 			c.totals.addMeter(p.Meter)
