@@ -159,9 +159,8 @@ func (a *app) reportChanged(paths []string) {
 	}
 }
 
-// giveFolders reads the folders of --dir into the database.
-func giveFolders(ctx context.Context, db *starling.DB, flags []string) (*starling.Files, error) {
-	var folders []starling.Folder
+// foldersOf returns the folders of --dir.
+func foldersOf(flags []string) (folders []starling.Folder) {
 	for _, flag := range flags {
 		f := starling.Folder{}
 		f.Path, f.Writable = strings.CutSuffix(flag, ":rw")
@@ -170,7 +169,12 @@ func giveFolders(ctx context.Context, db *starling.DB, flags []string) (*starlin
 		}
 		folders = append(folders, f)
 	}
-	files, err := db.Files(ctx, folders...)
+	return folders
+}
+
+// giveFolders reads the folders of --dir into the database.
+func giveFolders(ctx context.Context, db *starling.DB, flags []string) (*starling.Files, error) {
+	files, err := db.Files(ctx, foldersOf(flags)...)
 	if bad, ok := errors.AsType[*starling.FolderError](err); ok {
 		return nil, usagef(cmp.Or(hint.Of(bad), "--dir ./data gives a folder at "+starling.DefaultMount+", --dir ./data:/data at /data, and with :rw the tool can change it"), "--dir %v", bad)
 	}

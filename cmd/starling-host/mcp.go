@@ -28,6 +28,7 @@ type mcpFlags struct {
 	read    readFlags
 	tools   []string
 	folders []string
+	dirs    []string
 	servers []string
 	headers []string
 	choices []string
@@ -43,6 +44,7 @@ type mcpFlags struct {
 
 func (f *mcpFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
+	dirFlag(cmd, &f.dirs, "the tools")
 	flags.StringArrayVar(&f.tools, "tool", nil, "serve the tools of this `FILE|FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.folders, "tools", nil, "serve the tools of all modules and tool folders in `FOLDER`; may be repeated")
 	flags.StringArrayVar(&f.servers, "server", nil, "serve the tools of this MCP server, `[NAME=]COMMAND|URL`; may be repeated")
@@ -182,6 +184,8 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 	switch {
 	case f.live && f.replay == "" || f.replay != "" && (f.live != f.calls(refs) || f.code != "" || len(db) > 0):
 		return nil, nil, usagef("", "give --replay alone, or with --live and tools to ask: --tool, --tools or --server; it excludes DB and --code")
+	case len(f.dirs) > 0 && !f.calls(refs):
+		return nil, nil, usagef("", "--dir is for tools: give --tool, --tools or --code")
 	case f.replay != "":
 	case f.code != "" && len(db) > 0 && agentfile.Programs[db[0]] != "":
 		return nil, nil, usagef("write it with a sign of equality: --code="+db[0], "--code: %s is read as a DB", db[0])
@@ -236,6 +240,13 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 		return nil, err
 	}
 	tools := gateway.NewTools(db, options, a.warn)
+	for _, folder := range foldersOf(f.dirs) {
+		folder.Path = absolute(folder.Path) // as clients need it
+		tools.Folders = append(tools.Folders, folder)
+	}
+	if _, err := giveFolders(ctx, db, f.dirs); err != nil {
+		return nil, err
+	}
 	var first error
 	add := func(name string, err error) {
 		if err != nil && (len(refs)+len(f.servers) > 1 || f.code != "") {

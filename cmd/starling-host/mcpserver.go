@@ -222,7 +222,7 @@ func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map
 				v = absolute(v)
 			case "tool":
 				v = cmp.Or(built[v], absolute(v))
-			case "db", "replay", "policy", "trust", "key-file":
+			case "db", "replay", "policy", "trust", "key-file", "receipts", "dir":
 				v = absolute(v)
 			case "server":
 				var err error

@@ -1,11 +1,13 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -28,6 +30,10 @@ import (
 // reloaded when its files change, and the client is notified. Tools are safe for
 // concurrent use.
 type Tools struct {
+	// Folders are given to the calls of tools that look for files, as they are when a call begins. What a call has
+	// changed is written back when it has completed. Set them before the tools are served.
+	Folders []starling.Folder
+
 	db      *starling.DB
 	options starling.ToolOptions
 	warn    func(text string)
@@ -184,7 +190,9 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	if l.code != nil {
 		others := l.callable()
 		reaches := slices.ContainsFunc(l.current(), func(m *module) bool { return !m.closed })
-		told := mcpsrv.ToolOf(l.code.Describe(), !reaches)
+		text, changes := l.aboutFiles(l.code)
+		told := mcpsrv.ToolOf(l.code.Describe(), !reaches && !changes)
+		told.Description += text
 		told.Idempotent, told.Declarations = told.Closed, tool.Declarations(l.inCode, others...)
 		list = append(list, told)
 		if len(others) > tool.MaxDeclared {
@@ -197,8 +205,10 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	}
 	for _, m := range l.current() {
 		for _, t := range m.tools {
-			told := mcpsrv.ToolOf(t.Describe(), m.closed)
-			told.Idempotent, told.Brief = told.Idempotent || m.closed, len(l.recording.calls) > 0
+			text, changes := l.aboutFiles(t)
+			told := mcpsrv.ToolOf(t.Describe(), m.closed && !changes)
+			told.Description += text
+			told.Idempotent, told.Brief = told.Idempotent || told.Closed, len(l.recording.calls) > 0
 			if said, ok := t.Definition(); ok {
 				told.Exact, told.Remote = renamed(said.Exact, func(string) string { return t.Name() }), true
 			}
@@ -206,6 +216,18 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 		}
 	}
 	return append(list, slices.DeleteFunc(slices.Clone(l.recording.shown), func(t mcpsrv.Tool) bool { return l.has(t.Name) })...), nil
+}
+
+// aboutFiles tells a model where a tool finds files, and whether it can change some.
+func (l *session) aboutFiles(t *starling.Tool) (text string, changes bool) {
+	for _, f := range l.Folders {
+		if t.FindsFiles() {
+			may := map[bool]string{true: "change", false: "only read"}[f.Writable]
+			changes = changes || f.Writable
+			text += fmt.Sprintf("\n\nThe user's files are in %s. The tool can %s them.", cmp.Or(f.At, starling.DefaultMount), may)
+		}
+	}
+	return text, changes
 }
 
 // callable returns the tools that programs may call.
@@ -258,6 +280,13 @@ func (l *session) run(ctx context.Context, runID string, t *starling.Tool, c mcp
 	if err != nil {
 		return mcpsrv.Result{}, err
 	}
+	var files *starling.Files
+	if len(l.Folders) > 0 && t.FindsFiles() {
+		if files, err = l.db.Files(ctx, l.Folders...); err != nil {
+			return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrHost, starling.PlainError(err))
+		}
+		t = t.In(files)
+	}
 	_, remote := t.Definition()
 	if c.Through != nil {
 		through := within(runID, c.Through)
@@ -281,6 +310,13 @@ func (l *session) run(ctx context.Context, runID string, t *starling.Tool, c mcp
 	result.RunID, result.Output, result.Log = run.ID, run.Result, run.Log
 	result.Replay = l.replayOf(run.ID)
 	result.Remote, result.Receipt = remote, l.receipt(ctx, run.ID)
+	if err == nil && files != nil {
+		result.Changed, err = files.WriteBack(context.WithoutCancel(ctx), run.Workspace)
+		result.Changed = slices.DeleteFunc(result.Changed, func(path string) bool {
+			_, gone := os.Lstat(path)
+			return gone != nil
+		})
+	}
 	if err != nil {
 		result.Error = err.Error()
 		if run.Failure != nil && run.Failure.Message != "" {

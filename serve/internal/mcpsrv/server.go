@@ -174,6 +174,8 @@ type Result struct {
 	Replay string          // the command that replays the run, or empty
 	Log    string          // the tool's standard error
 
+	Changed []string // paths of this machine's files that the call has made or changed
+
 	Receipt *receipt.Receipt // of the call; nil without
 
 	// Remote means that another server has answered: with a result, or with an error of the protocol. It

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -54,6 +56,7 @@ const (
 	maxSchema      = 64 << 10 // bytes
 	maxResult      = 1 << 20  // bytes of one result
 	maxError       = 8 << 10  // bytes
+	maxLinks       = 20       // to files in a result
 	maxLogLines    = 1000     // of the log of a call; the run has all of it
 )
 
@@ -362,6 +365,10 @@ func (result Result) present(structured bool) (*mcp.CallToolResult, error) {
 		out.Content = []mcp.Content{&mcp.TextContent{Text: text}}
 		if structured && bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 			out.StructuredContent = output
+		}
+		for _, path := range result.Changed[:min(maxLinks, len(result.Changed))] {
+			uri := url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/")}
+			out.Content = append(out.Content, &mcp.ResourceLink{URI: uri.String(), Name: filepath.Base(path)})
 		}
 	}
 	if result.RunID != "" {
