@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/host/internal/source"
 	"github.com/starling-host/starling/host/sandbox"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/wasm"
 	"github.com/starling-host/starling/internal/work"
@@ -57,6 +58,7 @@ type Session struct {
 
 	effects  []Effect
 	outcome  string
+	told     string // what the tool has written, and how the call failed
 	diverged bool
 	returned bool // from its export, perhaps with an error of the tool
 
@@ -156,6 +158,11 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 	}
 	if t.Call.State != span.OK && !s.diverged && t.Call.Error != "" {
 		s.outcome = t.Call.ErrorType + ": " + firstLines(strings.TrimPrefix(t.Call.Error, "tool: "))
+	}
+	for _, ev := range events {
+		if failed, err := ev.AsToolCallFailed(); err == nil && ev.Seq == t.Call.Last {
+			s.told = failed.Log + "\n" + failed.Error
+		}
 	}
 	s.choose(o.Own)
 	s.place(events)
@@ -274,12 +281,73 @@ func (s *Session) begin(ctx context.Context) error {
 	if err := s.rec.Seek(ctx, s.rec.End()); err != nil || s.own == nil && !s.interpreted() || slices.ContainsFunc(s.Frames(), func(f Frame) bool { return f.Own }) {
 		return err
 	}
-	stop, err := s.Move(ctx, Line, true) // the last line of the user's files
-	if err == nil && stop.Reason != Stepped {
+	stop, err := s.Move(ctx, Line, true) // the last line of the user's files that began
+	switch {
+	case err == nil && stop.Reason != Stepped:
 		err = s.rec.Seek(ctx, s.rec.End())
+	case err == nil && s.target.Call.State != span.OK:
+		err = s.blame(ctx)
 	}
 	return err
 }
+
+// blame goes from the last line that began to the one that failed, which may have called the function of the
+// other. It is the line that the traceback of a script names, and in another language the last one that ran:
+// the outermost of the user's.
+func (s *Session) blame(ctx context.Context) error {
+	frames := s.Frames()
+	if !s.interpreted() {
+		for range slices.DeleteFunc(frames, func(f Frame) bool { return !f.Own })[1:] {
+			if _, err := s.Move(ctx, Out, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	raised, began := s.raised(), s.rec.At()
+	if raised.Line == 0 || frames[0].Line == raised.Line && frames[0].File == raised.File {
+		return nil
+	}
+	s.breaks = []*Breakpoint{{script: raised}}
+	stop, err := s.Move(ctx, Continue, true)
+	s.breaks = nil
+	if err == nil && stop.Reason != Hit {
+		err = s.rec.Seek(ctx, began)
+	}
+	return err
+}
+
+// The lines of tracebacks: those of Python, of JavaScript, and of the programs of run_py and run_js.
+var (
+	pythonLine  = lazy.Regexp(`(?m)^ *File "(.+)", line (\d{1,9})(?:, in|$)`)
+	scriptLine  = lazy.Regexp(`(?m)^ +at (?:.* )?\(?([^ ()]+):(\d{1,9}):\d+\)?$`)
+	programLine = lazy.Regexp(`(?m)^ +at line ()(\d{1,9}), column \d+`)
+)
+
+// raised returns the innermost line of a traceback that is in one of the user's files, or none. The text
+// comes from the guest, and decides nothing but where a session begins.
+func (s *Session) raised() Place {
+	lines := pythonLine().FindAllStringSubmatch(s.told, -1)
+	slices.Reverse(lines) // the innermost is the last one
+	lines = slices.Concat(lines, scriptLine().FindAllStringSubmatch(s.told, -1), programLine().FindAllStringSubmatch(s.told, -1))
+	for _, m := range lines {
+		line, _ := strconv.Atoi(m[2])
+		at := Place{File: m[1], Line: line}
+		switch {
+		case at.File == "" && s.table.Format() == source.JavaScript:
+			at = Place{File: "<input>", Line: line + programBegins}
+		case at.File == "":
+			at.File = "<program>"
+		}
+		if s.own == nil || s.own[at.File] {
+			return at
+		}
+	}
+	return Place{}
+}
+
+// programBegins is how many lines run_js has before those of its program.
+const programBegins = 2
 
 // Outcome describes how the executed call ended, and whether that differs from the log.
 func (s *Session) Outcome() (text string, diverged bool) { return s.outcome, s.diverged }

@@ -105,7 +105,7 @@ func programOf(scheduled event.Event) []string {
 	}
 	lines := strings.Split(input.Code, "\n")
 	if call.ToolName == agentfile.Programs["javascript"] {
-		lines = append(make([]string, 2), lines...)
+		lines = append(make([]string, programBegins), lines...)
 	}
 	return lines
 }
