@@ -27,8 +27,8 @@ type AgentOptions struct {
 	Policy *policy.Policy
 	// Secrets returns the secrets that the policy names. Nil is [EnvSecrets].
 	Secrets policy.Secrets
-	// Files are the files of runs: each call gets them as the one before has left them, which
-	// Result.Meter.Workspace names at the end. Nil for none.
+	// Files are the files of runs that begin: each call gets them as the one before has left them. A run that
+	// is resumed has those that it began with. Nil for none.
 	Files *Files
 }
 

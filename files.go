@@ -4,12 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -145,18 +145,27 @@ func (db *DB) readFolder(ctx context.Context, given Folder, put func([]workspace
 	return root, opened.Info, err
 }
 
-// WriteBack changes the writable folders to what a run left there, which has the root left ([Run.Workspace]),
-// and returns the paths: a folder stands for all in it. It changes each folder as a whole or, with a
-// [*FolderError], not at all: if someone changed one of the paths since [DB.Files] has read them, for example.
-// Folders before that one are changed.
-func (f *Files) WriteBack(ctx context.Context, left string) (changed []string, err error) {
-	root, err := hex.DecodeString(left)
-	if err != nil || len(root) == 0 || bytes.Equal(root, f.given.Root) {
-		return nil, err
-	}
+// WriteBack changes the writable folders to what a run left there that has completed, and returns the paths: a
+// folder stands for all in it. It changes each folder as a whole or, with a [*FolderError], not at all: if
+// someone changed one of the paths since [DB.Files] has read them, for example, or the run was given other
+// files. Folders before that one are changed.
+func (f *Files) WriteBack(ctx context.Context, runID string) (changed []string, err error) {
 	log, err := f.db.Log(ctx)
 	if err != nil {
 		return nil, err
+	}
+	events, err := log.Read(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	given, root, err := FilesOf(events)
+	switch {
+	case err != nil || given == nil || root == nil || events[len(events)-1].Kind != event.KindRunCompleted:
+		return nil, err
+	case len(f.folders) == 0 || !reflect.DeepEqual(*given, f.given):
+		return nil, errors.New("nothing is written back: the run was given other files")
+	case bytes.Equal(root, given.Root):
+		return nil, nil
 	}
 	get := func(digest canon.Hash) ([]byte, error) { return log.Module(ctx, digest) }
 	all, err := workspace.Diff(get, canon.Hash(f.given.Root), canon.Hash(root))
@@ -183,6 +192,28 @@ func (f *Files) WriteBack(ctx context.Context, left string) (changed []string, e
 		}
 	}
 	return changed, nil
+}
+
+// FilesOf returns the files that a run was given, and the root of those that its calls left, as far as the events
+// of the run say. Both are nil for a run without files, and the second if no call has completed.
+func FilesOf(events []event.Event) (given *event.Workspace, left []byte, err error) {
+	for _, ev := range events {
+		_, roots, err := ev.Needs()
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(roots) == 0 {
+			continue
+		}
+		if started, err := ev.AsRunStarted(); err == nil {
+			given = started.Workspace
+		} else if scheduled, err := ev.AsToolCallScheduled(); err == nil {
+			given = cmp.Or(given, scheduled.Workspace)
+		} else {
+			left = roots[0][:]
+		}
+	}
+	return given, left, nil
 }
 
 // change makes the changes in one folder, unless another one has come into its place, or a change is one of

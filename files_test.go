@@ -141,7 +141,7 @@ func TestFilesAreWrittenBack(t *testing.T) {
 		t.Fatalf("%+v %v", run, err)
 	}
 	has("1")
-	if changed, err := files.WriteBack(t.Context(), run.Workspace); err != nil || !slices.Equal(changed, []string{path, filepath.Join(folder, "new")}) {
+	if changed, err := files.WriteBack(t.Context(), run.ID); err != nil || !slices.Equal(changed, []string{path, filepath.Join(folder, "new")}) {
 		t.Errorf("%q, %v", changed, err)
 	}
 	has("2")
@@ -151,7 +151,7 @@ func TestFilesAreWrittenBack(t *testing.T) {
 	if err != nil || again.Output() != "2" || again.Workspace != run.Workspace {
 		t.Errorf("a second call with the same files: %+v %v", again, err)
 	}
-	changed, err := files.WriteBack(t.Context(), again.Workspace)
+	changed, err := files.WriteBack(t.Context(), again.ID)
 	if bad, ok := errors.AsType[*starling.FolderError](err); !ok || bad.Path != folder || changed != nil || !strings.Contains(err.Error(), `changed "n, new" since`) {
 		t.Errorf("%q, %v", changed, err)
 	}
@@ -162,7 +162,7 @@ func TestFilesAreWrittenBack(t *testing.T) {
 	if failed == nil || err == nil || failed.Workspace != "" {
 		t.Errorf("%+v %v", failed, err)
 	}
-	if changed, err := files.WriteBack(t.Context(), failed.Workspace); changed != nil || err != nil {
+	if changed, err := files.WriteBack(t.Context(), failed.ID); changed != nil || err != nil {
 		t.Errorf("%q, %v", changed, err)
 	}
 	if run, err := tool.Call(t.Context(), `{"code":"open('/fixed/n', 'w')"}`); err == nil {
@@ -186,15 +186,21 @@ func TestFilesAreWrittenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := files.WriteBack(t.Context(), run.Workspace); err == nil || !strings.Contains(err.Error(), "is the place of the database") {
+		if _, err := files.WriteBack(t.Context(), run.ID); err == nil || !strings.Contains(err.Error(), "is the place of the database") {
 			t.Errorf("%s is written: %v", name, err)
 		}
+	}
+	if _, err := files.WriteBack(t.Context(), again.ID); err == nil || !strings.Contains(err.Error(), "the run was given other files") {
+		t.Errorf("files of before: %v", err)
+	}
+	if run, err = tool.Call(t.Context(), add); err != nil {
+		t.Fatal(err)
 	}
 	moved := folder + ".moved"
 	if err := errors.Join(os.Rename(folder, moved), os.Mkdir(folder, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := files.WriteBack(t.Context(), again.Workspace); err == nil || !strings.Contains(err.Error(), "another folder is there now") {
+	if _, err := files.WriteBack(t.Context(), run.ID); err == nil || !strings.Contains(err.Error(), "another folder is there now") {
 		t.Errorf("the folder was moved: %v", err)
 	}
 	log.full = true

@@ -69,7 +69,7 @@ func Validate(events []event.Event) error {
 //	    open, and none is used twice
 //	S5  effects and nested calls name a call that is open
 //	S6  payloads and run ids keep the limits of this package
-//	S7  the files that a call is given keep the rules of [event.Workspace]; the call names
+//	S7  the files that a run or a call is given keep the rules of [event.Workspace]; the call names
 //	    the files that it left if and only if it was given some and succeeded
 //
 // Clocks may step backwards, so timestamps are not checked.

@@ -50,6 +50,12 @@ func refOf(e event.Event, payload any, invariant string) (c callRef, err error) 
 
 func (p *pairs) add(e event.Event, payload any) error {
 	switch e.Kind {
+	case event.KindRunStarted:
+		if started, err := e.AsRunStarted(); p.calls != nil && err == nil && started.Workspace != nil {
+			if err := started.Workspace.Check(); err != nil {
+				return corrupt(e, "S7", "%v", err)
+			}
+		}
 	case event.KindTurnStarted, event.KindAssistantMessageCompleted, event.KindBudgetExceeded:
 		return p.turnEvent(e)
 	case event.KindToolCallScheduled, event.KindToolCallCompleted, event.KindToolCallFailed:

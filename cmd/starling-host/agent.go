@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ import (
 	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/runtime/agentfile"
+	"github.com/starling-host/starling/runtime/step"
 )
 
 // agentFlags are the flags of the commands that let a model work.
@@ -110,6 +112,9 @@ func (a *app) agentRun(ctx context.Context, goal string, f agentFlags) error {
 		return err
 	}
 	defer db.Close()
+	if len(f.dirs) > 0 && !slices.ContainsFunc(agent.Tools, step.FindsFiles) {
+		a.warnOfDirs("no tool looks")
+	}
 	runID, events, err := agent.Stream(a.asking(ctx), goal)
 	if err != nil {
 		return err
@@ -191,17 +196,15 @@ func (a *app) follow(ctx context.Context, db *starling.DB, runID string, events 
 		return stayedOpen(runID, done.Err, f)
 	}
 	changed, unwritten, left := []string(nil), error(nil), hex.EncodeToString(done.Result.Meter.Workspace)
-	switch {
-	case left == "":
-	case files != nil && done.Result.TerminalKind == event.KindRunCompleted:
-		changed, unwritten = writeBack(ctx, files, left)
-	default:
+	written := files != nil && done.Result.TerminalKind == event.KindRunCompleted
+	if written {
+		changed, unwritten = writeBack(ctx, files, runID)
+	}
+	if left != "" && (!written || unwritten != nil) {
 		a.hint("to get the files as the run left them: " + display.Command("starling-host workspace get", named(f.database), runID, "FOLDER"))
 	}
-	if err := a.agentEnd(ctx, db, p, done.Result, agentDocument{Workspace: left, Changed: changed}, f); err != nil {
-		return err
-	}
-	return cmp.Or(agentOutcome(done.Result, done.Err), unwritten)
+	err := a.agentEnd(ctx, db, p, done.Result, agentDocument{Workspace: left, Changed: changed}, f)
+	return cmp.Or(unwritten, err, agentOutcome(done.Result, done.Err))
 }
 
 // stayedOpen explains a run that has no end.

@@ -15,7 +15,6 @@ import (
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
-	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/hint"
 	"github.com/starling-host/starling/internal/lists"
@@ -120,19 +119,17 @@ type fileChange struct {
 // workspaceOf returns the roots of the files that the call of a run was given and left, or no second one.
 func workspaceOf(ctx context.Context, log database, run string) (given, left []byte, err error) {
 	events, err := readRun(ctx, log, run)
-	for _, ev := range events {
-		switch _, roots, err := ev.Needs(); {
-		case err != nil || len(roots) == 0:
-		case ev.Kind == event.KindToolCallCompleted:
-			left = roots[0][:]
-		case given == nil:
-			given = roots[0][:]
-		}
+	if err != nil {
+		return nil, nil, err
 	}
-	if err == nil && given == nil {
-		err = usagef("run --dir gives a call files", "%s was given no files", run)
+	first, left, err := starling.FilesOf(events)
+	if err != nil {
+		return nil, nil, err
 	}
-	return given, left, err
+	if first == nil {
+		return nil, nil, usagef("run --dir gives a call files", "%s was given no files", run)
+	}
+	return first.Root, left, nil
 }
 
 // dirFlag adds --dir.
@@ -140,9 +137,14 @@ func dirFlag(cmd *cobra.Command, dirs *[]string, whom string) {
 	cmd.Flags().StringArrayVar(dirs, "dir", nil, "give "+whom+" the files of a folder, as `FOLDER[:AT][:rw]`; may be repeated")
 }
 
+// warnOfDirs warns that nothing looks for the files of --dir.
+func (a *app) warnOfDirs(who string) {
+	a.warn(who + " for the files of --dir: programs for WASI do, run_py, and tools in Python")
+}
+
 // writeBack changes the folders of --dir to what a run has left, and returns the paths.
-func writeBack(ctx context.Context, files *starling.Files, left string) (changed []string, err error) {
-	if changed, err = files.WriteBack(ctx, left); err != nil {
+func writeBack(ctx context.Context, files *starling.Files, runID string) (changed []string, err error) {
+	if changed, err = files.WriteBack(context.WithoutCancel(ctx), runID); err != nil { // the run has ended
 		err = fmt.Errorf("--dir %w", err)
 	}
 	return changed, err

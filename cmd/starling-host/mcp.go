@@ -184,7 +184,7 @@ func (f *mcpFlags) refs(db []string) (refs, dbs []string, err error) {
 	switch {
 	case f.live && f.replay == "" || f.replay != "" && (f.live != f.calls(refs) || f.code != "" || len(db) > 0):
 		return nil, nil, usagef("", "give --replay alone, or with --live and tools to ask: --tool, --tools or --server; it excludes DB and --code")
-	case len(f.dirs) > 0 && !f.calls(refs):
+	case len(f.dirs) > 0 && len(refs) == 0 && f.code == "":
 		return nil, nil, usagef("", "--dir is for tools: give --tool, --tools or --code")
 	case f.replay != "":
 	case f.code != "" && len(db) > 0 && agentfile.Programs[db[0]] != "":
@@ -279,7 +279,10 @@ func (a *app) localTools(ctx context.Context, db *starling.DB, refs []string, f 
 		return nil, first
 	}
 	if f.code != "" {
-		return tools, tools.AddCode(ctx, f.code)
+		err = tools.AddCode(ctx, f.code)
 	}
-	return tools, nil
+	if err == nil && len(f.dirs) > 0 && !tools.FindsFiles() {
+		a.warnOfDirs("no tool looks")
+	}
+	return tools, err
 }

@@ -182,7 +182,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 		return err
 	}
 	if tool = tool.In(files); len(f.dirs) > 0 && !tool.FindsFiles() {
-		a.warn(tool.Name() + " does not look for the files of --dir: programs for WASI do, run_py, and tools in Python")
+		a.warnOfDirs(tool.Name() + " does not look")
 	}
 	runID := starling.NewRunID()
 	a.stderr.Printf("run %s\n", runID)
@@ -192,7 +192,7 @@ func (a *app) run(ctx context.Context, ref, input string, f runFlags) error {
 	}
 	var unwritten error
 	if err == nil {
-		run.Changed, unwritten = writeBack(ctx, files, run.Workspace)
+		run.Changed, unwritten = writeBack(ctx, files, run.ID)
 	}
 	err = cmp.Or(a.reportRun(tool, run, err, f), unwritten)
 	if out, ok := errors.AsType[*failure](err); ok && run.Failure != nil {

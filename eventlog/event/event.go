@@ -289,14 +289,21 @@ func (e Event) Modules() (digests []canon.Hash, err error) {
 }
 
 // Needs returns the digests of what a run needs beside its events, as far as this event names it: the
-// modules that the first event names, and the roots of the trees of files that a call was given or
-// left. It is [ErrEncrypted] if the event is encrypted and of a kind that can name some.
+// modules that the first event names, and the roots of the trees of files that the run or a call was given, or a
+// call left. It is [ErrEncrypted] if the event is encrypted and of a kind that can name some.
 func (e Event) Needs() (modules, roots []canon.Hash, err error) {
 	var root []byte
 	names := bytes.Contains(e.Payload, []byte("\x69workspace")) // the key: decoding each event would be slow
 	switch call := e.Kind == KindToolCallScheduled || e.Kind == KindToolCallCompleted; {
 	case e.Kind == KindRunStarted:
 		modules, err = e.Modules()
+		if err == nil && names {
+			err = On(e, func(p RunStarted) {
+				if p.Workspace != nil {
+					root = p.Workspace.Root
+				}
+			})
+		}
 	case call && looksEncrypted(e.Payload):
 		err = ErrEncrypted
 	case names && e.Kind == KindToolCallScheduled:

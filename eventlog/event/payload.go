@@ -108,6 +108,7 @@ type RunStarted struct {
 	MaxTurns         uint32          `cbor:"max_turns,omitempty"`        // exchanges with the model at most; zero for no bound
 	Request          *RequestOptions `cbor:"request,omitempty"`          // what every request to the model has beside the conversation
 	Caller           *Caller         `cbor:"caller,omitempty"`           // who asked for the run; informative; replay copies it
+	Workspace        *Workspace      `cbor:"workspace,omitempty"`        // the files that an agent's first call is given; replay copies it
 }
 
 // RequestOptions are the parts of a request to a model that every provider knows;

@@ -243,7 +243,7 @@ func (a *Agent) started(goal string) event.RunStarted {
 		Params: a.Config.Params, SystemPrompt: a.Config.SystemPrompt,
 		ToolSchemas: refs, ToolRegistryHash: event.RegistryHash(refs),
 		Budget: a.Budget.Event(), MaxTurns: uint32(a.Config.MaxTurns), Request: a.Config.requestOptions(),
-		StarlingVersion: Version(), AppVersion: a.Config.AppVersion,
+		StarlingVersion: Version(), AppVersion: a.Config.AppVersion, Workspace: a.Workspace,
 	}
 	if a.fromSeed {
 		started.MaxTurns = 0

@@ -177,7 +177,7 @@ func openRun(ctx context.Context, log eventlog.EventLog, runID string) ([]event.
 // or nil.
 func sameStart(mine, recorded event.RunStarted) error {
 	mine.StarlingVersion, mine.AppVersion = recorded.StarlingVersion, recorded.AppVersion
-	mine.SessionID, mine.Variables, mine.Caller = recorded.SessionID, recorded.Variables, recorded.Caller
+	mine.SessionID, mine.Variables, mine.Caller, mine.Workspace = recorded.SessionID, recorded.Variables, recorded.Caller, recorded.Workspace
 	step.CopyAllowed(mine.ToolSchemas, recorded.ToolSchemas)
 	want, err := event.EncodePayload(recorded)
 	if err != nil {

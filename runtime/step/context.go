@@ -75,20 +75,21 @@ func NewContext(cfg Config) (*Context, error) {
 	if c.cfg.MaxParallelTools <= 0 {
 		c.cfg.MaxParallelTools = DefaultMaxParallelTools
 	}
-	if err := c.continueFrom(cfg.Earlier); err != nil {
-		return nil, fmt.Errorf("%w: Earlier: %w", ErrInvalidConfig, err)
-	}
 	if first := c.first(); first != nil && first.Kind == event.KindRunStarted {
 		started, err := first.AsRunStarted()
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 		}
+		c.files = cmp.Or(started.Workspace, c.files)
 		c.rules = make(map[string]uint32)
 		for _, ref := range started.ToolSchemas {
 			if ref.Sandbox != nil {
 				c.rules[ref.Name] = ref.Sandbox.Rules
 			}
 		}
+	}
+	if err := c.continueFrom(cfg.Earlier); err != nil {
+		return nil, fmt.Errorf("%w: Earlier: %w", ErrInvalidConfig, err)
 	}
 	switch {
 	case cfg.RunID == "":
@@ -107,7 +108,7 @@ func NewContext(cfg Config) (*Context, error) {
 		return nil, fmt.Errorf("%w: %w", ErrInvalidConfig, err)
 	}
 	c.matcher = m
-	for _, payload := range m.decoded { // the first files are an input of the run
+	for _, payload := range m.decoded { // the files of a direct run are those of its call
 		if p, ok := payload.(event.ToolCallScheduled); ok && c.files == nil {
 			c.files = p.Workspace
 		}
@@ -493,6 +494,12 @@ type FileTool interface {
 	FindsFiles() bool
 }
 
+// FindsFiles reports whether a tool, or the one that it wraps, looks for the files of its calls.
+func FindsFiles(t tool.Tool) bool {
+	finder, ok := tool.Inside[FileTool](t)
+	return ok && finder.FindsFiles()
+}
+
 // Registry is an immutable set of tools by name.
 type Registry struct {
 	tools map[string]*callee
@@ -515,9 +522,8 @@ func NewRegistry(tools ...tool.Tool) *Registry {
 		inner, guards := tool.Unguard(t)
 		parsed, _ := inner.(ParsedTool)
 		_, itself := inner.(tool.Sandboxed)
-		finder, finds := tool.Inside[FileTool](inner)
 		sandboxed := tool.SandboxOf(inner) != nil
-		byName[t.Name()] = &callee{inner, parsed, guards, sandboxed, finds && finder.FindsFiles(), sandboxed && itself}
+		byName[t.Name()] = &callee{inner, parsed, guards, sandboxed, FindsFiles(inner), sandboxed && itself}
 	}
 	return &Registry{tools: byName}
 }

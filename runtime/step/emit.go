@@ -66,7 +66,7 @@ func copyRecorded(payload, recorded any) {
 	switch p := payload.(type) {
 	case *event.RunStarted:
 		r := recorded.(*event.RunStarted)
-		p.StarlingVersion, p.AppVersion, p.Caller = r.StarlingVersion, r.AppVersion, r.Caller
+		p.StarlingVersion, p.AppVersion, p.Caller, p.Workspace = r.StarlingVersion, r.AppVersion, r.Caller, r.Workspace
 		CopyAllowed(p.ToolSchemas, r.ToolSchemas)
 	case *event.RunCompleted:
 		r := recorded.(*event.RunCompleted)

@@ -237,3 +237,53 @@ func TestEarlierCommitsGaveFilesToOtherTools(t *testing.T) {
 	}
 	mustReplay(t, events, cfg, do)
 }
+
+// TestEachBeginningOfAnAgentsRunReplays: RunStarted has the files of an agent. So a replay of a run that was cut
+// off, before its first call with files as well, makes the calls in the order of the live run.
+func TestEachBeginningOfAnAgentsRunReplays(t *testing.T) {
+	cfg, root := filing(true)
+	agent := func(ctx context.Context, c *step.Context, given *event.Workspace) error {
+		ctx = step.WithContext(ctx, c)
+		started := event.RunStarted{SchemaVersion: event.SchemaVersion, Goal: "test", ToolSchemas: []event.ToolSchemaRef{}, Workspace: given}
+		if err := step.Emit(ctx, c, event.KindRunStarted, started); err != nil {
+			return err
+		}
+		if err := calls([]string{"blind F", "tool w", "tool -"}, []string{"tool w"})(ctx); err != nil {
+			return err
+		}
+		return step.Emit(ctx, c, event.KindRunCompleted, event.RunCompleted{})
+	}
+	live := cfg
+	live.Log, live.RunID = store.Memory(), "run"
+	if err := agent(t.Context(), step.MustNewContext(live), cfg.Workspace); err != nil {
+		t.Fatal(err)
+	}
+	events, err := live.Log.Read(t.Context(), "run")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"blind -", "function -", "function = -", "blind = -", "tool 0", "tool = 1", "tool 1", "tool = 1", "tool 1", "tool = 2"}
+	if diff := cmp.Diff(want, fileEvents(t, events, root)); diff != "" {
+		t.Error(diff)
+	}
+	for n := 1; n <= len(events); n++ {
+		again := cfg
+		again.Workspace, again.Mode, again.Recorded, again.RunID = nil, step.ModeReplay, events[:n], "run"
+		c := step.MustNewContext(again)
+		err := agent(t.Context(), c, nil)
+		if wrong := c.Finish(); wrong != nil || (err == nil) != (n == len(events)) || err != nil && !errors.Is(err, step.ErrRecordingEnded) {
+			t.Errorf("the first %d events: %v, %v", n, err, wrong)
+		}
+	}
+	now := cfg // another process has other files, and the run keeps its own
+	now.Log, now.RunID, now.Earlier, now.Workspace = store.Memory(), "run", events[:1], &event.Workspace{Root: written(root), Mounts: cfg.Workspace.Mounts}
+	if err := now.Log.Append(t.Context(), "run", events[0]); err != nil {
+		t.Fatal(err)
+	}
+	if err := calls([]string{"tool -"})(step.WithContext(t.Context(), step.MustNewContext(now))); err != nil {
+		t.Fatal(err)
+	}
+	if all, err := now.Log.Read(t.Context(), "run"); err != nil || fileEvents(t, all, root)[0] != "tool 0" {
+		t.Errorf("%v %v", fileEvents(t, all, root), err)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -27,7 +28,8 @@ import (
 // the task.
 type begun struct {
 	cancel context.CancelFunc
-	done   chan struct{} // closed when err is set
+	done   chan struct{} // closed when the next two are set
+	result mcpsrv.Result // with what became of the files, which the log does not have
 	err    error         // of the host, which may have left the run open
 }
 
@@ -64,8 +66,8 @@ func claim(ctx context.Context, runID string) (release func(), err error) {
 }
 
 // begin makes a run in the background, unless this program is making it. A run that the host has failed
-// to make stays known.
-func (l *Tools) begin(ctx context.Context, runID string, run func(context.Context) error) *begun {
+// to make stays known, and so does one that was to change files.
+func (l *Tools) begin(ctx context.Context, runID string, run func(context.Context) (mcpsrv.Result, error)) *begun {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if b := l.begun[runID]; b != nil {
@@ -77,11 +79,11 @@ func (l *Tools) begin(ctx context.Context, runID string, run func(context.Contex
 	go func() {
 		defer b.cancel()
 		if release, err := claim(ctx, runID); err == nil { // otherwise it was stopped while another program makes the run
-			b.err = run(ctx)
+			b.result, b.err = run(ctx)
 			release()
 		}
 		close(b.done)
-		if b.err == nil {
+		if b.err == nil && len(b.result.Changed) == 0 && b.result.Unwritten == "" {
 			l.forget(runID)
 		}
 	}()
@@ -105,10 +107,9 @@ func (l *session) Begin(ctx context.Context, c mcpsrv.Call) (string, error) {
 	if t == nil {
 		return "", mcpsrv.ErrNoTool
 	}
-	b := l.begin(context.WithoutCancel(ctx), runID, func(ctx context.Context) error {
+	b := l.begin(context.WithoutCancel(ctx), runID, func(ctx context.Context) (mcpsrv.Result, error) {
 		defer leave()
-		_, err := l.run(ctx, runID, t, c)
-		return err
+		return l.run(ctx, runID, t, c)
 	})
 	select {
 	case <-b.done:
@@ -140,15 +141,20 @@ func (l *session) Outcome(ctx context.Context, runID string, most time.Duration)
 		}
 		b = l.goOn(context.WithoutCancel(ctx), o)
 	}
-	late, failed := time.NewTimer(most), error(nil)
+	late, ended, failed := time.NewTimer(most), false, error(nil)
 	defer late.Stop()
 	select {
 	case <-b.done:
-		failed = b.err
+		ended, failed = true, b.err
 	case <-ctx.Done():
 	case <-late.C:
 	}
 	o, err := l.recorded(ctx, runID)
+	if !ended {
+		o.Status = eventlog.StatusOpen // its changes may not be in the folder yet
+	} else if o.Status != eventlog.StatusOpen {
+		o.End.Changed, o.End.Unwritten = b.result.Changed, b.result.Unwritten
+	}
 	if err == nil && o.Status == eventlog.StatusOpen && failed != nil { // the host failed, and would do so again
 		o.Status, o.End.Error = eventlog.StatusFailed, starling.PlainError(failed)
 	}
@@ -158,28 +164,39 @@ func (l *session) Outcome(ctx context.Context, runID string, most time.Duration)
 // goOn goes on with a run whose program has ended before it. A call of another server would be made a
 // second time: its run ends.
 func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
-	return l.begin(ctx, o.RunID, func(ctx context.Context) error {
+	return l.begin(ctx, o.RunID, func(ctx context.Context) (result mcpsrv.Result, err error) {
 		if o, err := l.recorded(ctx, o.RunID); err != nil || o.Status != eventlog.StatusOpen { // its maker has ended it since
-			return err
+			return result, err
 		}
 		if !o.End.Remote {
 			t, leave := l.enter(o.Tool)
 			if t == nil {
-				return mcpsrv.ErrNoTool
+				return result, mcpsrv.ErrNoTool
 			}
 			defer leave()
 			run, err := t.Continue(ctx, o.RunID)
 			if run != nil { // a failure of the tool is its end
 				err = nil
 			}
-			return err
+			if run != nil && run.Workspace != "" && len(l.Folders) > 0 {
+				result.Unwritten = l.unwritten(errAfterwards, run.ID)
+			}
+			return result, err
 		}
 		log, err := l.db.Log(ctx)
 		if err == nil {
 			err = agent.Abandon(ctx, log, o.RunID, "the program that called the server has ended")
 		}
-		return err
+		return result, err
 	})
+}
+
+// errAfterwards keeps the changes of a call from the folder.
+var errAfterwards = errors.New("the program that was to write its changes back has ended before")
+
+// unwritten tells a model that the changes of a call are not in the user's folder.
+func (l *Tools) unwritten(why error, runID string) string {
+	return fmt.Sprintf("The call has succeeded, but: %v. Its files: starling-host workspace get %s %s FOLDER", why, l.db.Name(), runID)
 }
 
 // recorded returns what the log has of a run that an assistant began. It asks nothing of a server, which may be starting

@@ -6,8 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
-	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -33,6 +34,8 @@ type Tools struct {
 	// Folders are given to the calls of tools that look for files, as they are when a call begins. What a call has
 	// changed is written back when it has completed. Set them before the tools are served.
 	Folders []starling.Folder
+
+	folders sync.Mutex // held while they are read or written
 
 	db      *starling.DB
 	options starling.ToolOptions
@@ -154,6 +157,14 @@ func (m *module) tool(name string) *starling.Tool {
 	return nil
 }
 
+// FindsFiles reports whether a tool looks for the files of Folders.
+func (l *Tools) FindsFiles() bool {
+	if l.code != nil {
+		return l.code.FindsFiles()
+	}
+	return slices.ContainsFunc(l.current(), func(m *module) bool { return slices.ContainsFunc(m.tools, (*starling.Tool).FindsFiles) })
+}
+
 // Len returns the number of modules and servers.
 func (l *Tools) Len() int { return len(l.current()) + len(l.known) }
 
@@ -190,10 +201,10 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	if l.code != nil {
 		others := l.callable()
 		reaches := slices.ContainsFunc(l.current(), func(m *module) bool { return !m.closed })
-		text, changes := l.aboutFiles(l.code)
-		told := mcpsrv.ToolOf(l.code.Describe(), !reaches && !changes)
-		told.Description += text
-		told.Idempotent, told.Declarations = told.Closed, tool.Declarations(l.inCode, others...)
+		told := mcpsrv.ToolOf(l.code.Describe(), !reaches)
+		told.Declarations, told.Changes = l.aboutFiles(l.code)
+		told.Idempotent = told.Closed && !told.Changes
+		told.Declarations += tool.Declarations(l.inCode, others...)
 		list = append(list, told)
 		if len(others) > tool.MaxDeclared {
 			search := tool.Search()
@@ -205,10 +216,9 @@ func (l *session) List(context.Context) ([]mcpsrv.Tool, error) {
 	}
 	for _, m := range l.current() {
 		for _, t := range m.tools {
-			text, changes := l.aboutFiles(t)
-			told := mcpsrv.ToolOf(t.Describe(), m.closed && !changes)
-			told.Description += text
-			told.Idempotent, told.Brief = told.Idempotent || told.Closed, len(l.recording.calls) > 0
+			told := mcpsrv.ToolOf(t.Describe(), m.closed)
+			told.Declarations, told.Changes = l.aboutFiles(t)
+			told.Idempotent, told.Brief = told.Idempotent || m.closed && !told.Changes, len(l.recording.calls) > 0
 			if said, ok := t.Definition(); ok {
 				told.Exact, told.Remote = renamed(said.Exact, func(string) string { return t.Name() }), true
 			}
@@ -263,15 +273,14 @@ func (l *session) Call(ctx context.Context, c mcpsrv.Call) (mcpsrv.Result, error
 	if t == nil {
 		return mcpsrv.Result{}, mcpsrv.ErrNoTool
 	}
-	runID, result := starling.NewRunID(), mcpsrv.Result{}
-	b := l.begin(ctx, runID, func(ctx context.Context) (err error) {
+	runID := starling.NewRunID()
+	b := l.begin(ctx, runID, func(ctx context.Context) (mcpsrv.Result, error) {
 		defer leave()
-		result, err = l.run(ctx, runID, t, c)
-		return err
+		return l.run(ctx, runID, t, c)
 	})
 	<-b.done
 	l.forget(runID)
-	return result, b.err
+	return b.result, b.err
 }
 
 // run makes a recorded run of a call.
@@ -282,7 +291,10 @@ func (l *session) run(ctx context.Context, runID string, t *starling.Tool, c mcp
 	}
 	var files *starling.Files
 	if len(l.Folders) > 0 && t.FindsFiles() {
-		if files, err = l.db.Files(ctx, l.Folders...); err != nil {
+		l.folders.Lock()
+		files, err = l.db.Files(ctx, l.Folders...)
+		l.folders.Unlock()
+		if err != nil {
 			return mcpsrv.Result{}, fmt.Errorf("%w: %s", mcpsrv.ErrHost, starling.PlainError(err))
 		}
 		t = t.In(files)
@@ -311,11 +323,23 @@ func (l *session) run(ctx context.Context, runID string, t *starling.Tool, c mcp
 	result.Replay = l.replayOf(run.ID)
 	result.Remote, result.Receipt = remote, l.receipt(ctx, run.ID)
 	if err == nil && files != nil {
-		result.Changed, err = files.WriteBack(context.WithoutCancel(ctx), run.Workspace)
-		result.Changed = slices.DeleteFunc(result.Changed, func(path string) bool {
-			_, gone := os.Lstat(path)
-			return gone != nil
-		})
+		l.folders.Lock()
+		changed, unwritten := files.WriteBack(context.WithoutCancel(ctx), run.ID)
+		l.folders.Unlock()
+		for _, path := range changed { // those that were removed are not found
+			_ = filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+				if err == nil && entry.Type().IsRegular() {
+					result.Changed = append(result.Changed, path)
+				}
+				if err != nil || len(result.Changed) == mcpsrv.MaxLinks {
+					return fs.SkipAll
+				}
+				return nil
+			})
+		}
+		if unwritten != nil {
+			result.Unwritten = l.unwritten(unwritten, run.ID)
+		}
 	}
 	if err != nil {
 		result.Error = err.Error()

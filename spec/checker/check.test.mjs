@@ -308,6 +308,7 @@ test('tampered runs whose hashes are right', () => {
     [(e) => files(e, '/'), /a mount at/],
     [(e) => files(e, 'a'), /a mount at/],
     [(e) => files(e), /0 mounts/],
+    [(e) => e[0].payload.set('workspace', object({ root: EMPTY, mounts: [object({ at: '/b' }), object({ at: '/a' })] })), /a mount at/],
     [(e) => files(e, ...Array.from({ length: 65 }, (_, i) => `/${i + 10}`)), /65 mounts/],
     [(e) => { files(e, '/a'); e[3].payload.delete('workspace') }, /workspace is missing/],
     [(e) => { files(e, '/a'); e[1].payload.delete('workspace') }, /workspace is not of this call/],

@@ -12,7 +12,7 @@ import { renderJSON, showText } from './json.mjs'
 // unsigned and signed integers with their width, f float, o boolean, v any value, and others by name;
 // brackets for an array.
 const KINDS = [
-  ['RunStarted', 'schema_version:u32 goal:t provider_id:t model_id:t api_version:t params_hash:n params:v system_prompt_hash:n system_prompt:t tool_registry_hash:n tool_schemas:[Tool] budget?:Budget starling_version?:t app_version?:t session_id?:t variables?:v max_turns?:u32 request?:Request caller?:Caller'],
+  ['RunStarted', 'schema_version:u32 goal:t provider_id:t model_id:t api_version:t params_hash:n params:v system_prompt_hash:n system_prompt:t tool_registry_hash:n tool_schemas:[Tool] budget?:Budget starling_version?:t app_version?:t session_id?:t variables?:v max_turns?:u32 request?:Request caller?:Caller workspace?:Workspace'],
   ['UserMessageAppended', 'content:t'],
   ['TurnStarted', 'turn_id:t prompt_hash:n input_tokens:s64 images?:u32'],
   ['ReasoningEmitted', 'turn_id:t content:t sensitive:o signature?:b redacted?:o'],
@@ -191,12 +191,22 @@ export class RunChecker {
     return merkleRoot(this.hashes)
   }
 
+  /** give checks the files that the run or a call is given, and notes their root. */
+  give(workspace) {
+    if (!workspace) return
+    checkMounts(workspace.get('mounts'))
+    this.roots.push(workspace.get('root').toString('hex'))
+  }
+
   /** order checks that turns and attempts at calls are closed: section 5. */
   order(event) {
     if (KINDS[event.kind - 1][1] === '') return
     const p = Object.fromEntries(event.payload)
     const attempt = `${p.attempt} ${p.call_id}`
     switch (kindName(event.kind)) {
+      case 'RunStarted':
+        this.give(p.workspace)
+        break
       case 'TurnStarted':
         if (this.turn !== null) refuse(`a turn begins while turn ${quote(this.turn)} is open`)
         this.turn = p.turn_id
@@ -210,10 +220,7 @@ export class RunChecker {
         break
       case 'ToolCallScheduled':
         if (this.attempts.has(attempt)) refuse(`attempt ${p.attempt} of call ${quote(p.call_id)} is scheduled twice`)
-        if (p.workspace) {
-          checkMounts(p.workspace.get('mounts'))
-          this.roots.push(p.workspace.get('root').toString('hex'))
-        }
+        this.give(p.workspace)
         this.attempts.set(attempt, p.workspace !== undefined)
         break
       case 'ToolCallCompleted':

@@ -150,6 +150,7 @@ type Tool struct {
 	OutputSchema json.RawMessage // nil if it is not known
 	Idempotent   bool            // a call may be repeated
 	Closed       bool            // it cannot reach the network
+	Changes      bool            // it can change files of this machine
 	Brief        bool            // its calls make no runs
 
 	// Exact is the description of another server's tool, as that server wrote it but for its name. Nil
@@ -174,7 +175,8 @@ type Result struct {
 	Replay string          // the command that replays the run, or empty
 	Log    string          // the tool's standard error
 
-	Changed []string // paths of this machine's files that the call has made or changed
+	Changed   []string // paths of this machine's files that the call has made or changed, at most [MaxLinks]
+	Unwritten string   // why changes of the call are not on this machine; empty if they are
 
 	Receipt *receipt.Receipt // of the call; nil without
 

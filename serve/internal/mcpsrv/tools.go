@@ -34,6 +34,9 @@ const (
 	receiptKey  = "io.github.starling-host/receipt"
 )
 
+// MaxLinks is how many files a result has links to.
+const MaxLinks = 20
+
 // IsOurs reports whether a member of a result's _meta is one that a host like this one adds.
 func IsOurs(name string) bool {
 	return slices.Contains([]string{runIDKey, oldRunIDKey, replayKey, receiptKey, innerKey}, name)
@@ -56,7 +59,6 @@ const (
 	maxSchema      = 64 << 10 // bytes
 	maxResult      = 1 << 20  // bytes of one result
 	maxError       = 8 << 10  // bytes
-	maxLinks       = 20       // to files in a result
 	maxLogLines    = 1000     // of the log of a call; the run has all of it
 )
 
@@ -76,7 +78,7 @@ func addTool(server *mcp.Server, v View, t Tool, log *slog.Logger) (err error) {
 	open := !t.Closed
 	presented := &mcp.Tool{
 		Name: t.Name, Title: display.Clip(display.WithoutInvisible(t.Title), maxToolName), Description: display.Clip(display.WithoutInvisible(t.Description), maxDescription) + display.WithoutInvisible(t.Declarations), InputSchema: t.InputSchema,
-		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
+		Annotations: &mcp.ToolAnnotations{ReadOnlyHint: t.Closed && !t.Changes, IdempotentHint: t.Idempotent, OpenWorldHint: &open},
 	}
 	if tool.IsObjectSchema(t.OutputSchema) {
 		presented.OutputSchema = t.OutputSchema
@@ -107,6 +109,9 @@ func calling(v View, t Tool, method string, structured bool, log *slog.Logger) m
 		sendLog(ctx, r.Session, t.Name, result.Log)
 		if err != nil {
 			return refusal(ctx, log, t.Name, err)
+		}
+		if client := r.Session.InitializeParams(); client != nil && client.ProtocolVersion < "2025-06-18" {
+			result.Changed = nil // links came with that version
 		}
 		return result.present(structured)
 	}
@@ -366,9 +371,12 @@ func (result Result) present(structured bool) (*mcp.CallToolResult, error) {
 		if structured && bytes.HasPrefix(bytes.TrimSpace(output), []byte("{")) {
 			out.StructuredContent = output
 		}
-		for _, path := range result.Changed[:min(maxLinks, len(result.Changed))] {
+		for _, path := range result.Changed {
 			uri := url.URL{Scheme: "file", Path: "/" + strings.TrimPrefix(filepath.ToSlash(path), "/")}
-			out.Content = append(out.Content, &mcp.ResourceLink{URI: uri.String(), Name: filepath.Base(path)})
+			out.Content = append(out.Content, &mcp.ResourceLink{URI: uri.String(), Name: display.WithoutInvisible(filepath.Base(path))})
+		}
+		if result.Unwritten != "" {
+			out.IsError, out.Content = true, append(out.Content, failed(result.Unwritten).Content...)
 		}
 	}
 	if result.RunID != "" {
