@@ -50,12 +50,7 @@ func (d *Daemon) listHosts(r *request) (queue.HostList, error) {
 // steer answers a request to do something with a run or a host.
 func (d *Daemon) steer(w http.ResponseWriter, r *request) error {
 	of := cmp.Or(r.PathValue("host"), fullID(r.PathValue("tenant"), r.PathValue("id")))
-	switch err := d.Steer(r.Context(), r.PathValue("what"), of); {
-	case errors.Is(err, queue.ErrNotFound), errors.Is(err, queue.ErrNoHost):
-		return notFound.plain()
-	case errors.Is(err, queue.ErrNotSleeping):
-		return notSleeping.plain()
-	case err != nil:
+	if err := d.Steer(r.Context(), r.PathValue("what"), of); err != nil {
 		return err
 	}
 	w.WriteHeader(http.StatusAccepted)

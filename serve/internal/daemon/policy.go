@@ -75,7 +75,7 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if err := d.config.Tenants.MayChangePolicy(r.Context(), r.tenant.ID, string(text), seen...); err != nil {
-		return policyError(err)
+		return err
 	}
 	parsed, err := policy.Parse("policy", text)
 	if wrong, ok := errors.AsType[*config.Error](err); ok {
@@ -87,7 +87,7 @@ func (d *Daemon) putPolicy(w http.ResponseWriter, r *request) error {
 	}
 	p, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, string(text), seen...)
 	if err != nil {
-		return policyError(err)
+		return err
 	}
 	w.Header().Set("ETag", tagOf(p))
 	writeJSON(w, http.StatusOK, policyDocument{
@@ -106,7 +106,7 @@ func (d *Daemon) deletePolicy(w http.ResponseWriter, r *request) error {
 		return err
 	}
 	if _, err := d.config.Tenants.ChangePolicy(r.Context(), r.tenant.ID, "", seen...); err != nil {
-		return policyError(err)
+		return err
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -136,16 +136,6 @@ func seenTags(r *http.Request) (seen []canon.Hash, err error) {
 		return nil, otherVersion.because("If-Match has no ETag of a policy")
 	}
 	return seen, nil
-}
-
-func policyError(err error) error {
-	switch {
-	case errors.Is(err, tenant.ErrPolicyHeld):
-		return policyHeld.plain()
-	case errors.Is(err, tenant.ErrPolicyChanged):
-		return otherVersion.plain().hint("read the current policy first")
-	}
-	return err
 }
 
 // nothing returns the policy of a tenant without one: no request is allowed.

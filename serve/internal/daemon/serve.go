@@ -19,6 +19,7 @@ import (
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
 	"github.com/starling-host/starling/serve/internal/web"
+	"github.com/starling-host/starling/serve/queue"
 	"github.com/starling-host/starling/serve/tenant"
 )
 
@@ -199,8 +200,15 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.Is(err, share.ErrBusy):
 		return busy.because("the memory for requests, of the tenant or of the host, is in use").retry(2 * time.Second)
-	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound):
+	case errors.Is(err, eventlog.ErrRunNotFound), errors.Is(err, eventlog.ErrModuleNotFound), errors.Is(err, tenant.ErrNotFound),
+		errors.Is(err, queue.ErrNotFound), errors.Is(err, queue.ErrNoHost):
 		return notFound.plain()
+	case errors.Is(err, queue.ErrNotSleeping):
+		return notSleeping.plain()
+	case errors.Is(err, tenant.ErrPolicyHeld):
+		return policyHeld.plain()
+	case errors.Is(err, tenant.ErrPolicyChanged):
+		return otherVersion.plain().hint("read the current policy first")
 	case errors.Is(err, tenant.ErrErased): // after the request was let in
 		return noKey()
 	case errors.Is(err, tenant.ErrWrongMasterKey), // this host's; another one may have the right one
