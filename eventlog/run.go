@@ -265,36 +265,49 @@ func (c *Cursor) advance(ev event.Event, hash canon.Hash) {
 	c.run.Head = hash
 }
 
+// check returns why an event is not the next one of the run. It looks at the ids, the number, the link to
+// the last event, the id of a run that begins, the kind and the payload, in this order.
 func (c *Cursor) check(runID string, ev event.Event, begin func(id string) error) error {
-	if err := checkRunID(runID, ev.RunID); err != nil {
-		return err
-	}
-	if err := c.checkChain(ev); err != nil {
-		return err
+	last := c.run.LastSeq
+	switch {
+	case runID == "":
+		return fmt.Errorf("empty runID parameter")
+	case ev.RunID == "":
+		return fmt.Errorf("event has empty RunID")
+	case runID != ev.RunID:
+		return fmt.Errorf("runID parameter %q does not match event RunID %q", runID, ev.RunID)
+	case len(runID) > MaxRunIDBytes:
+		return fmt.Errorf("run id has %d bytes; at most %d are allowed", len(runID), MaxRunIDBytes)
+	case !utf8.ValidString(runID):
+		return fmt.Errorf("run id %q is not valid UTF-8", runID)
+	case last == 0 && ev.Seq != 1:
+		return fmt.Errorf("first event must have Seq=1, got %d", ev.Seq)
+	case last == 0 && len(ev.PrevHash) != 0:
+		return fmt.Errorf("first event must have empty PrevHash")
+	case ev.Seq != last+1:
+		return fmt.Errorf("expected Seq=%d, got %d", last+1, ev.Seq)
+	case last > 0 && !bytes.Equal(ev.PrevHash, c.run.Head[:]):
+		return fmt.Errorf("PrevHash does not match prior event hash (Seq=%d)", ev.Seq)
 	}
 	if ev.Seq == 1 {
 		if err := begin(runID); err != nil {
 			return err
 		}
 	}
-	if err := c.checkKind(ev); err != nil {
-		return err
-	}
-	return checkPayload(ev.Payload)
-}
-
-func checkRunID(param, inEvent string) error {
 	switch {
-	case param == "":
-		return fmt.Errorf("empty runID parameter")
-	case inEvent == "":
-		return fmt.Errorf("event has empty RunID")
-	case param != inEvent:
-		return fmt.Errorf("runID parameter %q does not match event RunID %q", param, inEvent)
-	case len(param) > MaxRunIDBytes:
-		return fmt.Errorf("run id has %d bytes; at most %d are allowed", len(param), MaxRunIDBytes)
-	case !utf8.ValidString(param):
-		return fmt.Errorf("run id %q is not valid UTF-8", param)
+	case c.run.TerminalKind != 0:
+		return fmt.Errorf("run %q has ended with %v", c.run.RunID, c.run.TerminalKind)
+	case !ev.Kind.Valid():
+		return fmt.Errorf("unknown kind %d", uint8(ev.Kind))
+	case ev.Seq == 1 && ev.Kind != event.KindRunStarted:
+		return fmt.Errorf("first event must be RunStarted, got %v", ev.Kind)
+	case ev.Seq != 1 && ev.Kind == event.KindRunStarted:
+		return fmt.Errorf("second RunStarted at Seq=%d", ev.Seq)
+	case len(ev.Payload) > MaxPayloadBytes:
+		return fmt.Errorf("payload has %d bytes; at most %d are allowed", len(ev.Payload), MaxPayloadBytes)
+	}
+	if err := canon.ValidInside(ev.Payload, 1); err != nil { // the envelope
+		return fmt.Errorf("payload: %w", err)
 	}
 	return nil
 }
@@ -313,46 +326,6 @@ func CheckRunID(id string) error {
 		return fmt.Errorf("a run id has 1 to %d bytes, not %d", MaxRunIDBytes, len(id))
 	case at >= 0 || id[0] == '-':
 		return fmt.Errorf("run id %q has more in it than letters, digits and /_-.: or begins with a hyphen", id)
-	}
-	return nil
-}
-
-// checkChain requires the next number and the hash of the last event.
-func (c *Cursor) checkChain(ev event.Event) error {
-	last := c.run.LastSeq
-	switch {
-	case last == 0 && ev.Seq != 1:
-		return fmt.Errorf("first event must have Seq=1, got %d", ev.Seq)
-	case last == 0 && len(ev.PrevHash) != 0:
-		return fmt.Errorf("first event must have empty PrevHash")
-	case ev.Seq != last+1:
-		return fmt.Errorf("expected Seq=%d, got %d", last+1, ev.Seq)
-	case last > 0 && !bytes.Equal(ev.PrevHash, c.run.Head[:]):
-		return fmt.Errorf("PrevHash does not match prior event hash (Seq=%d)", ev.Seq)
-	}
-	return nil
-}
-
-func (c *Cursor) checkKind(ev event.Event) error {
-	switch {
-	case c.run.TerminalKind != 0:
-		return fmt.Errorf("run %q has ended with %v", c.run.RunID, c.run.TerminalKind)
-	case !ev.Kind.Valid():
-		return fmt.Errorf("unknown kind %d", uint8(ev.Kind))
-	case ev.Seq == 1 && ev.Kind != event.KindRunStarted:
-		return fmt.Errorf("first event must be RunStarted, got %v", ev.Kind)
-	case ev.Seq != 1 && ev.Kind == event.KindRunStarted:
-		return fmt.Errorf("second RunStarted at Seq=%d", ev.Seq)
-	}
-	return nil
-}
-
-func checkPayload(p canon.Raw) error {
-	if len(p) > MaxPayloadBytes {
-		return fmt.Errorf("payload has %d bytes; at most %d are allowed", len(p), MaxPayloadBytes)
-	}
-	if err := canon.ValidInside(p, 1); err != nil { // the envelope
-		return fmt.Errorf("payload: %w", err)
 	}
 	return nil
 }
