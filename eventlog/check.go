@@ -159,24 +159,6 @@ func (c *Checker) Add(e event.Event) error {
 	if c.broken {
 		return c.blame(bytes.Equal(e.PrevHash, c.at.run.Head[:]))
 	}
-	if err := c.place(e); err != nil {
-		return err
-	}
-	if c.at.run.LastSeq > 0 {
-		c.broken = !bytes.Equal(e.PrevHash, c.at.run.Head[:])
-	} else if len(e.PrevHash) > 0 {
-		return corrupt(e, "D3", "the first event carries the hash of a predecessor")
-	}
-	if !c.broken {
-		if err := c.meaning(e); err != nil {
-			return err
-		}
-	}
-	return c.advance(e)
-}
-
-// place checks the envelope's fields about the place of the event.
-func (c *Checker) place(e event.Event) error {
 	at := &c.at.run
 	switch {
 	case at.LastSeq == 0 && e.RunID == "":
@@ -188,8 +170,16 @@ func (c *Checker) place(e event.Event) error {
 	case e.Seq != at.LastSeq+1:
 		want := at.LastSeq + 1 // this is the number to report, and not the one that was found
 		return corrupt(event.Event{RunID: e.RunID, Seq: want}, "D1", "event %d is missing; event %d (%v) comes in its place", want, e.Seq, e.Kind)
+	case at.LastSeq == 0 && len(e.PrevHash) > 0:
+		return corrupt(e, "D3", "the first event carries the hash of a predecessor")
 	}
-	return nil
+	c.broken = at.LastSeq > 0 && !bytes.Equal(e.PrevHash, at.Head[:])
+	if !c.broken {
+		if err := c.meaning(e); err != nil {
+			return err
+		}
+	}
+	return c.advance(e)
 }
 
 // meaning checks the payload: the first event's version, the pairs, the root
@@ -264,9 +254,9 @@ func (c *Checker) rootFits(e event.Event) bool {
 	return decodePart(e, "D8", &p) == nil && bytes.Equal(p.MerkleRoot, root[:])
 }
 
-// advance moves behind e. A broken link at the end of the run is decided here: by the head that the
-// log keeps, or between the last event and the terminal event e by the Merkle root. If that fits, all
-// before e is intact.
+// advance moves behind e, and compares the run with the log's own summary if that ends with e. A broken
+// link at the end of the run is decided here: by the head that the log keeps, or between the last event
+// and the terminal event e by the Merkle root. If that fits, all before e is intact.
 func (c *Checker) advance(e event.Event) error {
 	switch {
 	case c.broken && e.Kind.Terminal() && c.rootFits(e):
@@ -280,23 +270,16 @@ func (c *Checker) advance(e event.Event) error {
 	if !e.Kind.Terminal() {
 		c.tree.Add(hash)
 	}
-	if c.indexed != nil && c.indexed.LastSeq == e.Seq {
-		return c.compareIndexed(e)
+	if c.indexed == nil || c.indexed.LastSeq != e.Seq {
+		return nil
 	}
-	return nil
-}
-
-// compareIndexed holds the run, now that it has reached the event that the log's
-// own summary ends with, against that summary.
-func (c *Checker) compareIndexed(e event.Event) error {
 	got, indexed := c.at.run, *c.indexed
-	if c.broken {
+	switch {
+	case c.broken:
 		return c.blame(got.Head == indexed.Head)
-	}
-	if got.Head != indexed.Head {
+	case got.Head != indexed.Head:
 		return corrupt(e, "head", "the hash is %v; the log keeps %v for it", got.Head, indexed.Head)
-	}
-	if got != indexed {
+	case got != indexed:
 		return corrupt(e, "head", "the log's summary of the run does not fit its events: %s", firstMisfit(indexed, got))
 	}
 	return nil

@@ -61,11 +61,29 @@ func (p *pairs) add(e event.Event, payload any) error {
 	case event.KindToolCallScheduled, event.KindToolCallCompleted, event.KindToolCallFailed:
 		return p.callEvent(e, payload)
 	case event.KindSideEffectRecorded:
-		return p.effect(e, payload)
-	case event.KindRunResumed:
-		p.reset()
+		if p.calls == nil { // not strict
+			return nil
+		}
+		c, err := refOf(e, payload, "S5")
+		if err == nil && c.CallID != "" && !p.calls[c.CallID].open {
+			err = corrupt(e, "S5", "the effect belongs to call %q, which is not open", c.CallID)
+		}
+		return err
+	case event.KindRunResumed: // a dead process left the turn and the calls open
+		p.turnOpen = false
+		for a := range p.open {
+			if p.calls != nil {
+				p.calls[a.call] = callState{last: a.n}
+			}
+			delete(p.open, a)
+		}
 	case event.KindRunCompleted, event.KindRunFailed, event.KindRunCancelled:
-		return p.end(e)
+		if p.turnOpen && e.Kind == event.KindRunCompleted {
+			return corrupt(e, "D6", "turn %q is still open", p.turn)
+		}
+		for a := range p.open {
+			return corrupt(e, "D7", "attempt %d of call %q has no outcome", a.n, a.call)
+		}
 	}
 	return nil
 }
@@ -151,41 +169,6 @@ func checkFiles(payload any, given bool) (bool, error) {
 		return given, fmt.Errorf("the root of the files that it left has %d bytes, not %d", len(left), want)
 	}
 	return given, nil
-}
-
-func (p *pairs) effect(e event.Event, payload any) error {
-	if p.calls == nil {
-		return nil
-	}
-	c, err := refOf(e, payload, "S5")
-	if err != nil {
-		return err
-	}
-	if c.CallID != "" && !p.calls[c.CallID].open {
-		return corrupt(e, "S5", "the effect belongs to call %q, which is not open", c.CallID)
-	}
-	return nil
-}
-
-// reset forgets the turn and calls that a dead process left open.
-func (p *pairs) reset() {
-	p.turnOpen = false
-	for a := range p.open {
-		if p.calls != nil {
-			p.calls[a.call] = callState{last: a.n}
-		}
-		delete(p.open, a)
-	}
-}
-
-func (p *pairs) end(e event.Event) error {
-	if p.turnOpen && e.Kind == event.KindRunCompleted {
-		return corrupt(e, "D6", "turn %q is still open", p.turn)
-	}
-	for a := range p.open {
-		return corrupt(e, "D7", "attempt %d of call %q has no outcome", a.n, a.call)
-	}
-	return nil
 }
 
 // hiddenPairs tracks the open parts of a run by its visible kinds alone. It refuses
