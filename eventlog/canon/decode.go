@@ -145,9 +145,17 @@ func (r *reader) check(depth int) error {
 	}
 	switch h.major {
 	case majorBytes, majorText:
-		return r.checkString(at, h)
+		text, err := r.bytes(h.arg)
+		if err == nil && h.major == majorText && !utf8.Valid(text) {
+			err = r.errorAt(at, "text that is not UTF-8")
+		}
+		return err
 	case majorArray:
-		return r.checkArray(h.arg, depth+1)
+		for range h.arg { // ends with the data: every element takes a byte
+			if err := r.check(depth + 1); err != nil {
+				return err
+			}
+		}
 	case majorMap:
 		return r.checkMap(at, h.arg, depth+1)
 	case majorTag:
@@ -175,17 +183,6 @@ func (r *reader) string() ([]byte, error) {
 	return r.bytes(h.arg)
 }
 
-func (r *reader) checkString(at int, h head) error {
-	s, err := r.bytes(h.arg)
-	if err != nil {
-		return err
-	}
-	if h.major == majorText && !utf8.Valid(s) {
-		return r.errorAt(at, "text that is not UTF-8")
-	}
-	return nil
-}
-
 // isASCII is for short texts.
 func isASCII(s []byte) bool {
 	var all byte
@@ -193,15 +190,6 @@ func isASCII(s []byte) bool {
 		all |= c
 	}
 	return all < utf8.RuneSelf
-}
-
-func (r *reader) checkArray(n uint64, depth int) error {
-	for range n { // ends with the data: every element takes a byte
-		if err := r.check(depth); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (r *reader) checkMap(at int, n uint64, depth int) error {
@@ -235,7 +223,8 @@ func (r *reader) checkMap(at int, n uint64, depth int) error {
 }
 
 // checkTag reads the content of a tag. For the four tags whose content RFC
-// 8949 fixes it must be of the right kind, because codecs insist on that.
+// 8949 fixes it must be of the right kind, because codecs insist on that. A big
+// integer must be one that no integer could hold.
 func (r *reader) checkTag(at int, tag uint64, depth int) error {
 	content := r.off
 	if err := r.check(depth); err != nil {
@@ -252,23 +241,15 @@ func (r *reader) checkTag(at int, tag uint64, depth int) error {
 			return r.errorAt(content, "tag 1 is for numbers")
 		}
 	case tagPosBig, tagNegBig:
-		return r.checkBig(at, content)
-	}
-	return nil
-}
-
-// checkBig refuses a big integer that an integer could hold.
-func (r *reader) checkBig(at, content int) error {
-	if r.data[content]>>5 != majorBytes {
-		return r.errorAt(content, "a big integer must be a byte string")
-	}
-	in := reader{data: r.data, off: content}
-	digits, err := in.string()
-	if err != nil {
+		if b>>5 != majorBytes {
+			return r.errorAt(content, "a big integer must be a byte string")
+		}
+		in := reader{data: r.data, off: content}
+		digits, err := in.string()
+		if err == nil && (len(digits) <= 8 || digits[0] == 0) {
+			err = r.errorAt(at, "a big integer that has a shorter form")
+		}
 		return err
-	}
-	if len(digits) <= 8 || digits[0] == 0 {
-		return r.errorAt(at, "a big integer that has a shorter form")
 	}
 	return nil
 }

@@ -56,9 +56,10 @@ func Parse(doc []byte) (*Doc, error) {
 	if err == nil {
 		return &Doc{JSON: p.json, CBOR: p.cbor}, nil
 	}
-	var se *SyntaxError
-	if errors.As(err, &se) {
-		se.locate(doc)
+	if wrong, ok := errors.AsType[*SyntaxError](err); ok {
+		before := doc[:wrong.Offset]
+		wrong.Line = bytes.Count(before, []byte{'\n'}) + 1
+		wrong.Column = utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1
 	}
 	return nil, err
 }
@@ -252,10 +253,6 @@ func (p *parser) value(depth int) error {
 	case c == '-', c >= '0' && c <= '9':
 		return p.number()
 	}
-	return p.literal()
-}
-
-func (p *parser) literal() error {
 	for _, l := range literals {
 		if bytes.HasPrefix(p.doc[p.pos:], []byte(l.text)) {
 			p.json, p.cbor = append(p.json, l.text...), append(p.cbor, l.cbor)
@@ -334,7 +331,13 @@ func (p *parser) object(depth int) error {
 	}
 	n := len(p.members) - first
 	if at := p.arrange(depth, first, p.json, p.cbor); at >= 0 {
-		return p.duplicate(at)
+		p.pos = at
+		key, err := p.string()
+		if err != nil {
+			return err
+		}
+		p.pos = at
+		return inside(p.fail("key "+strconv.Quote(display.Clip(string(key), maxQuoted))+" appears twice in one object", ""), string(key))
 	}
 	p.json[len(p.json)-1] = '}'
 	p.count(start, majorMap, n)
@@ -344,7 +347,11 @@ func (p *parser) object(depth int) error {
 func (p *parser) member(depth int) error {
 	m := member{at: p.pos, start: [2]int{len(p.json), len(p.cbor)}}
 	if p.peek() != '"' {
-		return p.fail("expected a key, found "+p.here(), p.keyHint())
+		hint := "keys are strings in double quotes"
+		if p.peek() == '}' {
+			hint = "a comma must be followed by another member"
+		}
+		return p.fail("expected a key, found "+p.here(), hint)
 	}
 	if err := p.text(); err != nil {
 		return err
@@ -483,7 +490,14 @@ func (p *parser) number() error {
 		return err
 	}
 	if isFloat {
-		return p.float(start)
+		s := string(p.doc[start:p.pos])
+		f, err := strconv.ParseFloat(s, 64)
+		if err != nil { // the grammar is checked, so the range is wrong
+			p.pos = start
+			return p.fail("number "+display.Clip(s, maxQuoted)+" is outside the range of a 64-bit float", "pass it as a string")
+		}
+		p.json, p.cbor = appendFloatJSON(p.json, f), appendFloat(p.cbor, f)
+		return nil
 	}
 	if digits > MaxDigits {
 		p.pos = start
@@ -527,17 +541,6 @@ func (p *parser) digits() (n int) {
 		p.pos++
 	}
 	return p.pos - start
-}
-
-func (p *parser) float(start int) error {
-	s := string(p.doc[start:p.pos])
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil { // the grammar is checked, so the range is wrong
-		p.pos = start
-		return p.fail("number "+display.Clip(s, maxQuoted)+" is outside the range of a 64-bit float", "pass it as a string")
-	}
-	p.json, p.cbor = appendFloatJSON(p.json, f), appendFloat(p.cbor, f)
-	return nil
 }
 
 // escape reads one escape sequence and returns its character.
@@ -607,7 +610,14 @@ func parseInteger(s []byte) integer {
 	}
 	if len(digits) > 19 { // 19 nines fit 64 bits
 		x, _ := new(big.Int).SetString(string(s), 10)
-		return fromBig(x)
+		arg := x
+		if x.Sign() < 0 {
+			arg = new(big.Int).Not(x) // -1-x
+		}
+		if arg.IsUint64() {
+			return integer{negative: x.Sign() < 0, arg: arg.Uint64()}
+		}
+		return integer{big: x}
 	}
 	var u uint64
 	for _, c := range digits {
@@ -617,17 +627,6 @@ func parseInteger(s []byte) integer {
 		return integer{negative: true, arg: u - 1}
 	}
 	return integer{arg: u}
-}
-
-func fromBig(x *big.Int) integer {
-	arg := x
-	if x.Sign() < 0 {
-		arg = new(big.Int).Not(x) // -1-x
-	}
-	if arg.IsUint64() {
-		return integer{negative: x.Sign() < 0, arg: arg.Uint64()}
-	}
-	return integer{big: x}
 }
 
 // bigFromBytes is the big integer that is, or whose complement is, the bytes b.
@@ -703,27 +702,9 @@ func (e *SyntaxError) Error() string {
 // Advice implements [hint.Hinted].
 func (e *SyntaxError) Advice() string { return e.Hint }
 
-// locate fills in line and column.
-func (e *SyntaxError) locate(doc []byte) {
-	before := doc[:e.Offset]
-	e.Line = bytes.Count(before, []byte{'\n'}) + 1
-	e.Column = utf8.RuneCount(before[bytes.LastIndexByte(before, '\n')+1:]) + 1
-}
-
 // fail makes an error about the next byte.
 func (p *parser) fail(msg, hint string) error {
 	return &SyntaxError{Offset: p.pos, Msg: msg, Hint: hint}
-}
-
-// duplicate makes an error about a key that appears for the second time.
-func (p *parser) duplicate(at int) error {
-	p.pos = at
-	key, err := p.string()
-	if err != nil {
-		return err
-	}
-	p.pos = at
-	return inside(p.fail("key "+strconv.Quote(display.Clip(string(key), maxQuoted))+" appears twice in one object", ""), string(key))
 }
 
 // inside adds the key or index through which a value with an error was
@@ -765,12 +746,4 @@ func (p *parser) valueHint() string {
 		return "the literals are true, false and null"
 	}
 	return ""
-}
-
-// keyHint guesses why a key is missing.
-func (p *parser) keyHint() string {
-	if p.peek() == '}' {
-		return "a comma must be followed by another member"
-	}
-	return "keys are strings in double quotes"
 }
