@@ -96,8 +96,18 @@ func (h *Hub) Stream(ctx context.Context, runID string, page Page) (<-chan event
 func (s *stream) follow(ctx context.Context) {
 	for {
 		evs, err := s.next(ctx)
-		if err != nil || !s.send(ctx, evs) {
+		if err != nil {
 			return
+		}
+		for _, e := range evs {
+			select {
+			case s.out <- e:
+			case <-ctx.Done():
+				return
+			}
+			if s.last = e.Seq; e.Kind.Terminal() {
+				return
+			}
 		}
 		if s.short {
 			continue
@@ -126,36 +136,6 @@ func (s *stream) next(ctx context.Context) ([]event.Event, error) {
 	evs, err := s.page(ctx, s.runID, s.last, ReadAhead)
 	s.short = more(evs, ReadAhead)
 	return evs, err
-}
-
-// send reports whether there may be an event after these.
-func (s *stream) send(ctx context.Context, evs []event.Event) bool {
-	for _, e := range evs {
-		select {
-		case s.out <- e:
-		case <-ctx.Done():
-			return false
-		}
-		s.last = e.Seq
-		if e.Kind.Terminal() {
-			return false
-		}
-	}
-	return true
-}
-
-// hand keeps an event for the stream. A stream that has to read the log anyway, or is
-// too far behind, finds it there. The caller holds the hub's mu.
-func (s *stream) hand(e event.Event) {
-	n := len(s.handed)
-	switch {
-	case s.look:
-	case n == maxHanded, s.size+len(e.Payload) > maxHandedBytes, n > 0 && e.Seq != s.handed[n-1].Seq+1:
-		s.wake()
-	default:
-		s.handed, s.size = append(s.handed, e), s.size+len(e.Payload)
-		s.notify()
-	}
 }
 
 // wake makes the stream read the log. The caller holds the hub's mu.
@@ -194,12 +174,20 @@ func (h *Hub) remove(s *stream) {
 }
 
 // Hand passes a durable event to the streams of its run, so that they need not read events written
-// by this process.
+// by this process. A stream that has to read the log anyway, or is too far behind, finds it there.
 func (h *Hub) Hand(e event.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for s := range h.of[e.RunID] {
-		s.hand(e)
+		n := len(s.handed)
+		switch {
+		case s.look:
+		case n == maxHanded, s.size+len(e.Payload) > maxHandedBytes, n > 0 && e.Seq != s.handed[n-1].Seq+1:
+			s.wake()
+		default:
+			s.handed, s.size = append(s.handed, e), s.size+len(e.Payload)
+			s.notify()
+		}
 	}
 }
 
