@@ -110,14 +110,8 @@ func (k Key) cipher(runID string) (runCipher, error) {
 	if err != nil {
 		return runCipher{}, err
 	}
-	block, err := aes.NewCipher(secret)
-	if err != nil {
-		return runCipher{}, fmt.Errorf("cipherlog: %w", err)
-	}
-	aead, err := cipher.NewGCM(block)
-	if err != nil {
-		return runCipher{}, fmt.Errorf("cipherlog: %w", err)
-	}
+	block, _ := aes.NewCipher(secret) // it has the right length
+	aead, _ := cipher.NewGCM(block)   // as AES has the right size of blocks
 	return runCipher{k.of().id, aead}, nil
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/starling-host/starling/eventlog"
@@ -271,11 +270,14 @@ func (l *Log) ListRuns(ctx context.Context) ([]eventlog.RunSummary, error) {
 	return all, l.summaries(ctx, all)
 }
 
-// ListRunsPage implements [eventlog.EventLog].
+// ListRunsPage implements [eventlog.EventLog]. A namespace outside of the log's is an error, and not an
+// empty page, because the caller has the wrong log.
 func (l *Log) ListRunsPage(ctx context.Context, o eventlog.RunPageOptions) (eventlog.RunPage, error) {
-	var err error
-	if o.Namespace, err = l.within(o.Namespace); err != nil {
-		return eventlog.RunPage{}, err
+	switch {
+	case o.Namespace == "":
+		o.Namespace = l.namespace
+	case !eventlog.InNamespace(o.Namespace+"/", l.namespace):
+		return eventlog.RunPage{}, fmt.Errorf("cipherlog: namespace %q is not within %q", o.Namespace, l.namespace)
 	}
 	page, err := l.inner.ListRunsPage(ctx, o)
 	if err != nil {
@@ -299,19 +301,6 @@ func (l *Log) summaries(ctx context.Context, runs []eventlog.RunSummary) error {
 		}
 	}
 	return nil
-}
-
-// within returns the namespace that is asked for, or the log's own for all. One
-// outside of the log's is an error, and not an empty answer, because the caller
-// has the wrong log.
-func (l *Log) within(namespace string) (string, error) {
-	switch {
-	case namespace == "" || namespace == l.namespace:
-		return l.namespace, nil
-	case l.namespace == "" || strings.HasPrefix(namespace, l.namespace+"/"):
-		return namespace, nil
-	}
-	return "", fmt.Errorf("cipherlog: namespace %q is not within %q", namespace, l.namespace)
 }
 
 // Close implements [eventlog.EventLog]: it closes the log below.

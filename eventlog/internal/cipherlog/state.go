@@ -129,7 +129,16 @@ func First(key Key, ev event.Event) (event.Event, error) {
 // sees that the run has ended, and no more. log is the log below. A run that does not
 // exist or has ended stays unchanged. When End returns nil, the end is durable.
 func End(ctx context.Context, log eventlog.EventLog, runID string) error {
-	at, err := unreadable(ctx, log, runID)
+	secret := make([]byte, KeySize)
+	_, _ = rand.Read(secret) // never fails
+	key, err := NewKey(secret)
+	if err != nil {
+		return err
+	}
+	at, err := key.fresh(runID)
+	if err == nil { // the plain chain begins anew after the stored one
+		_, err = at.follow(ctx, log, runID)
+	}
 	if stands := at.plain.Run(); err != nil || stands.LastSeq == 0 || stands.TerminalKind != 0 {
 		return err
 	}
@@ -143,22 +152,6 @@ func End(ctx context.Context, log eventlog.EventLog, runID string) error {
 		return err
 	}
 	return log.Sync(ctx, runID)
-}
-
-// unreadable is the state of a run for a writer without its key, with a key of its own.
-// The plain chain begins anew after the stored one.
-func unreadable(ctx context.Context, log eventlog.EventLog, runID string) (state, error) {
-	secret := make([]byte, KeySize)
-	_, _ = rand.Read(secret) // never fails
-	key, err := NewKey(secret)
-	if err != nil {
-		return state{}, err
-	}
-	s, err := key.fresh(runID)
-	if err == nil {
-		_, err = s.follow(ctx, log, runID)
-	}
-	return s, err
 }
 
 // append encrypts an event and hands it to the log below.
