@@ -273,21 +273,9 @@ func (db *DB) loadModule(ctx context.Context, source guest.Source, o ToolOptions
 	return loaded, nil
 }
 
-// load loads a module whose tools may reach these hosts.
+// load loads a module whose tools may reach only these hosts or, without hosts, only those that
+// a policy allows. The error may be an [*AllowError].
 func load(ctx context.Context, engine guest.Engine, source guest.Source, limits sandbox.Limits, hosts []string, private bool) (*guest.Module, error) {
-	client, err := newEgress(hosts, private)
-	if err != nil {
-		return nil, err
-	}
-	return guest.Load(ctx, engine, source.Wasm, guest.Options{Name: source.Name, Limits: limits, Egress: client, Allow: hosts})
-}
-
-// newEgress returns a client that reaches only these hosts or, without hosts, only those
-// that a policy allows. The error is an [*AllowError].
-func newEgress(hosts []string, private bool) (*egress.Client, error) {
-	if len(hosts) == 0 {
-		return egress.New(egress.Config{}), nil
-	}
 	rules := egress.Rules{Private: private}
 	for _, host := range hosts {
 		rule, err := egress.ParseRule(host)
@@ -296,7 +284,11 @@ func newEgress(hosts []string, private bool) (*egress.Client, error) {
 		}
 		rules.Allow = append(rules.Allow, rule)
 	}
-	return egress.New(egress.Config{Authorize: rules}), nil
+	var reach egress.Config
+	if len(hosts) > 0 {
+		reach.Authorize = rules
+	}
+	return guest.Load(ctx, engine, source.Wasm, guest.Options{Name: source.Name, Limits: limits, Egress: egress.New(reach), Allow: hosts})
 }
 
 // Choose returns the tool that the options name, or the only one. The options must be those
