@@ -80,8 +80,16 @@ func (a Address) Listen() (net.Listener, error) {
 		}
 		return net.Listen(network, a.Address)
 	}
-	if err := a.removeSocket(); err != nil {
-		return nil, err
+	if info, err := os.Lstat(a.Address); err == nil { // otherwise it is free, or listening will return the error
+		if info.Mode().Type() != fs.ModeSocket {
+			return nil, fmt.Errorf("serve: %s exists and is not a socket", a)
+		}
+		if err := a.answered(); err != nil {
+			return nil, err
+		}
+		if err := os.Remove(a.Address); err != nil {
+			return nil, err
+		}
 	}
 	if len(a.Address) > longestSocket { // the system says "invalid argument"
 		return nil, fmt.Errorf("serve: %s: the path has %d bytes; a socket allows at most %d", a, len(a.Address), longestSocket)
@@ -111,20 +119,6 @@ func (a Address) check() error {
 // longestSocket is the longest path of a socket in bytes, without the final zero.
 const longestSocket = len(syscall.RawSockaddrUnix{}.Path) - 1
 
-func (a Address) removeSocket() error {
-	info, err := os.Lstat(a.Address)
-	switch {
-	case err != nil: // free, or listening will return the error
-		return nil
-	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("serve: %s exists and is not a socket", a)
-	}
-	if err := a.answered(); err != nil {
-		return err
-	}
-	return os.Remove(a.Address)
-}
-
 // answered reports that another process listens at a socket.
 func (a Address) answered() error {
 	conn, err := net.Dial("unix", a.Address)
@@ -149,7 +143,7 @@ func (h *Host) listen() error {
 	switch {
 	case at.Network == "unix":
 		h.Origin = at.String()
-	case h.certificate != nil:
+	case h.found.certificate != nil:
 		h.Origin = "https://" + listener.Addr().String()
 	}
 	return nil
