@@ -54,16 +54,15 @@ type Host struct {
 	o      Options
 	logger *slog.Logger
 
-	db          *starling.DB
-	log         store.Database
-	tenants     *tenant.Store
-	directory   *daemon.Directory
-	queue       *queue.Queue
-	policy      atomic.Pointer[policy.Policy] // the operator's
-	daemon      *daemon.Daemon
-	listener    net.Listener
-	certificate *Certificate // nil without
-	sealing     *sealing     // nil without
+	db        *starling.DB
+	log       store.Database
+	tenants   *tenant.Store
+	directory *daemon.Directory
+	queue     *queue.Queue
+	policy    atomic.Pointer[policy.Policy] // the operator's
+	daemon    *daemon.Daemon
+	listener  net.Listener
+	sealing   *sealing // nil without
 
 	closers []func() // in the order of opening
 }
@@ -136,7 +135,7 @@ func (h *Host) open(ctx context.Context) error {
 			h.logger.Warn(text, one.What, one.From)
 		}
 	}
-	h.found, h.certificate = found, found.certificate
+	h.found = found
 	h.policy.Store(found.policy)
 	if err := h.openTenants(ctx); err != nil {
 		return err
@@ -234,7 +233,7 @@ func (h *Host) loadPolicy() error {
 func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	c = daemon.Config{Settings: h.file.Settings, Calls: h.file.callLimits(), MaxAttempts: h.file.Queue.Attempts, OpenMetrics: h.file.Metrics.Open}
 	c.Check = artifact.Finder{Trust: h.found.trust}.Check
-	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.certificate.config(), h.o.Version, h.logger
+	c.Log, c.Tenants, c.Policy, c.TLS, c.Version, c.Logger = h.log, h.tenants, h.policy.Load, h.found.certificate.config(), h.o.Version, h.logger
 	if at, ok := h.listener.Addr().(*net.TCPAddr); ok && h.o.Development && at.IP.IsLoopback() {
 		for _, origin := range h.origins() {
 			_, name, _ := strings.Cut(origin, "://")
@@ -252,8 +251,8 @@ func (h *Host) config(ctx context.Context) (c daemon.Config, err error) {
 	c.CPU = guest.NewScheduler(runtime.GOMAXPROCS(0))
 	observe.RegisterCPU(registry, func() observe.CPUState { return observe.CPUState(c.CPU.Load()) })
 	observe.RegisterBuild(registry, c.Version)
-	if h.certificate != nil {
-		observe.RegisterCertificate(registry, h.certificate.Expires)
+	if h.found.certificate != nil {
+		observe.RegisterCertificate(registry, h.found.certificate.Expires)
 	}
 	if c.Retention.OlderThan > 0 {
 		c.Retained = observe.NewRetention(registry)
@@ -437,8 +436,8 @@ func (h *Host) reload() {
 	if file := h.file.Policy; file != "" {
 		reread("policy", file, h.loadPolicy)
 	}
-	if h.certificate != nil && reread("certificate", h.file.TLS.Cert, h.certificate.Load) {
-		for _, text := range h.certificate.warn() {
+	if h.found.certificate != nil && reread("certificate", h.file.TLS.Cert, h.found.certificate.Load) {
+		for _, text := range h.found.certificate.warn() {
 			h.logger.Warn(text, "certificate", h.file.TLS.Cert)
 		}
 	}

@@ -22,8 +22,8 @@ func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	files := FileTLS{Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	var log strings.Builder
-	h := &Host{file: &File{TLS: files}, logger: slog.New(slog.NewTextHandler(&log, nil)), certificate: &Certificate{Files: files}}
-	server := h.certificate.config()
+	h := &Host{file: &File{TLS: files}, logger: slog.New(slog.NewTextHandler(&log, nil)), found: resolved{certificate: &Certificate{Files: files}}}
+	server := h.found.certificate.config()
 	shown := func() int64 {
 		t.Helper()
 		pair, err := server.GetCertificate(&tls.ClientHelloInfo{})
@@ -41,7 +41,7 @@ func TestReload(t *testing.T) {
 	}
 
 	writeCertificate(t, files, 1, time.Now().Add(time.Hour))
-	if err := h.certificate.Load(); err != nil || shown() != 1 {
+	if err := h.found.certificate.Load(); err != nil || shown() != 1 {
 		t.Fatal(err)
 	}
 	writeCertificate(t, files, 2, time.Now().Add(-time.Hour))
