@@ -344,8 +344,8 @@ var withoutBudget = []reading{
 		cmd/starling-host/internal/toolcase.Effect.check cmd/starling-host/internal/toolcase.decode cmd/starling-host/internal/toolcase.newBody
 		cmd/starling-host/internal/toolcase.newCall cmd/starling-host/internal/toolcase.newEffect host/debug.Files.read`},
 	{"requests of tenants and of assistants", "A body has at most 1 MiB, and a message for MCP mcpsrv.maxBody, or mcpsrv.maxMessage from one's own client; a host reserves 32 bytes for each byte; each function decodes it once", `
-		serve/internal/daemon.Daemon.orderOf serve/internal/daemon.decodeJSON
-		serve/internal/daemon.decodeMembers serve/internal/daemon.merge serve/internal/daemon.parseCursor
+		serve/internal/daemon.Daemon.orderOf
+		serve/internal/daemon.decodeJSON serve/internal/daemon.merge serve/internal/daemon.parseCursor
 		serve/internal/mcpsrv.ServeStdio serve/internal/mcpsrv.cancelledID
 		serve/internal/mcpsrv.checkMessages internal/rpcline.ID serve/internal/mcpsrv.lines.Read
 		serve/internal/mcpsrv.reading serve/internal/mcpsrv.tasks.list serve/internal/mcpsrv.tasks.note serve/internal/mcpsrv.tasks.offering serve/internal/mcpsrv.peeked serve/gateway.session.request serve/gateway.session.Request

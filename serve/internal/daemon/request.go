@@ -95,18 +95,19 @@ func decodeJSON(body []byte, v any) error {
 	if !ok {
 		return badJSON.because("the body is not an object")
 	}
-	return decodeMembers(members, v)
-}
-
-// decodeMembers decodes members into the fields of v, a pointer to a struct.
-func decodeMembers(members map[string]*canon.Doc, v any) error {
-	fields := fieldsOf(v)
+	object := reflect.ValueOf(v).Elem()
+	fields := map[string][]int{} // their indices by their names in JSON
+	for _, f := range reflect.VisibleFields(object.Type()) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+			fields[name] = f.Index
+		}
+	}
 	for name, value := range members {
 		i, known := fields[name]
 		if !known {
 			return unknownField.because("unknown field %q; the fields are %s", clip(name), strings.Join(slices.Sorted(maps.Keys(fields)), ", ")).in(clip(name))
 		}
-		field := reflect.ValueOf(v).Elem().FieldByIndex(i)
+		field := object.FieldByIndex(i)
 		if _, whole := field.Interface().(*canon.Doc); whole {
 			field.Set(reflect.ValueOf(value))
 			continue
@@ -119,17 +120,6 @@ func decodeMembers(members map[string]*canon.Doc, v any) error {
 		}
 	}
 	return nil
-}
-
-// fieldsOf returns the indices of a struct's fields by their names in JSON.
-func fieldsOf(v any) map[string][]int {
-	fields := map[string][]int{}
-	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
-			fields[name] = f.Index
-		}
-	}
-	return fields
 }
 
 // wanted describes the expected type of a value.

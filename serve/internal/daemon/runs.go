@@ -379,18 +379,13 @@ func (c cursor) page(ctx context.Context, view eventview.View, o eventlog.RunPag
 		return runs, "", p.TotalMatching, err
 	}
 	runs = runs[:want]
-	return runs, c.after(runs).String(of), p.TotalMatching, nil
-}
-
-// after returns the cursor behind a page that begins at c.
-func (c cursor) after(page []eventlog.RunSummary) cursor {
-	for _, run := range page {
+	for _, run := range runs {
 		if at := run.StartedAt.UnixNano(); at != c.Started {
 			c = cursor{Started: at}
 		}
 		c.RunIDs = append(c.RunIDs, run.RunID)
 	}
-	return c
+	return runs, c.String(of), p.TotalMatching, nil
 }
 
 // replayRun executes a run again, offline, and reports whether it is the same.
