@@ -57,22 +57,19 @@ func (a *app) tenantCreateCommand() *cobra.Command {
 			return err
 		}
 		made := isNew(f.database)
-		t, err := f.openTenants(ctx, toCreate)
-		if err != nil {
-			return err
-		}
-		defer t.log.Close()
-		if made {
-			a.stderr.Printf("a new database: %s\n", f.database)
-		}
-		if one, err = t.Create(ctx, one); err != nil {
-			return err
-		}
-		k, key, err := t.CreateKey(ctx, one.ID, "first")
-		if err != nil {
-			return err
-		}
-		return a.printKey(k, key)
+		return f.withTenants(ctx, toCreate, func(t tenants) error {
+			if made {
+				a.stderr.Printf("a new database: %s\n", f.database)
+			}
+			if _, err := t.Create(ctx, one); err != nil {
+				return err
+			}
+			k, key, err := t.CreateKey(ctx, one.ID, "first")
+			if err != nil {
+				return err
+			}
+			return a.printKey(k, key)
+		})
 	}, f.addDatabase, f.addKey, a.outputFlag, l.add)
 	cmd.Flags().StringVar(&name, "name", "", "display `NAME` of the tenant")
 	return cmd
@@ -308,37 +305,30 @@ type tenants struct {
 	log database
 }
 
-func (f *hostFlags) openTenants(ctx context.Context, do access) (t tenants, err error) {
+// withTenants calls fn with the tenants of a database. Only toCreate takes one that no host has used.
+func (f *hostFlags) withTenants(ctx context.Context, do access, fn func(tenants) error) (err error) {
 	var keys []tenant.MasterKey
 	if f.keyed {
 		if keys, err = tenant.MasterKeys(f.keyFile); err != nil {
-			return t, err
+			return err
 		}
 		if len(keys) > 0 {
 			keys = append(keys, f.more...)
 		}
 	}
 	if do == toCreate && len(keys) == 0 {
-		return t, tenant.ErrNoMasterKey // before a database without tenants is created
+		return tenant.ErrNoMasterKey // before a database without tenants is created
 	}
-	if t.log, err = do.open(ctx, f.database); err != nil {
-		return t, err
-	}
-	t.Store, err = tenant.Open(ctx, t.log, tenant.Options{Masters: keys, Existing: do != toCreate})
-	if err != nil {
-		t.log.Close()
-	}
-	return t, err
-}
-
-// withTenants calls fn with the tenants of a database that a host has used.
-func (f *hostFlags) withTenants(ctx context.Context, do access, fn func(tenants) error) error {
-	t, err := f.openTenants(ctx, do)
+	log, err := do.open(ctx, f.database)
 	if err != nil {
 		return err
 	}
-	defer t.log.Close()
-	return fn(t)
+	defer log.Close()
+	all, err := tenant.Open(ctx, log, tenant.Options{Masters: keys, Existing: do != toCreate})
+	if err != nil {
+		return err
+	}
+	return fn(tenants{all, log})
 }
 
 // tenantAction is the action of a command on the tenants of a database.
