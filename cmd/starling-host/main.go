@@ -136,11 +136,7 @@ func givenFlags(cmd *cobra.Command, without string) (words []string) {
 		if f.Name == without {
 			return
 		}
-		values := []string{f.Value.String()}
-		if list, ok := f.Value.(pflag.SliceValue); ok {
-			values = list.GetSlice()
-		}
-		for _, value := range values {
+		for _, value := range valuesOf(f) {
 			words = append(words, "--"+f.Name)
 			if f.NoOptDefVal == "" {
 				words = append(words, display.ShellWord(named(value)))
@@ -148,6 +144,14 @@ func givenFlags(cmd *cobra.Command, without string) (words []string) {
 		}
 	})
 	return words
+}
+
+// valuesOf returns the values of a flag, which is several if it may be repeated.
+func valuesOf(f *pflag.Flag) []string {
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		return list.GetSlice()
+	}
+	return []string{f.Value.String()}
 }
 
 // doubleDashes writes out flags that have one dash before their whole name, as in

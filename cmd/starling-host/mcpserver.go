@@ -201,11 +201,7 @@ func (f *mcpFlags) commandLine(cmd *cobra.Command, refs, dbs []string, built map
 		line = append(line, "--db", absolute(f.database))
 	}
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		values := []string{flag.Value.String()}
-		if list, ok := flag.Value.(pflag.SliceValue); ok {
-			values = list.GetSlice()
-		}
-		for _, v := range values {
+		for _, v := range valuesOf(flag) {
 			switch flag.Name {
 			case "name":
 				continue
