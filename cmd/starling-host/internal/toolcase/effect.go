@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -207,11 +208,7 @@ func (e *Effect) value() (canon.Raw, error) {
 		if e.Seed != "" {
 			return canon.Marshal(b)
 		}
-		var bits uint64
-		for _, octet := range b {
-			bits = bits<<8 | uint64(octet)
-		}
-		return canon.Marshal(bits)
+		return canon.Marshal(binary.BigEndian.Uint64(b))
 	case e.Failure != nil:
 		for status := abi.StatusDenied; status >= abi.StatusMalformed; status-- {
 			if status.String() == e.Failure.Status {
