@@ -476,11 +476,9 @@ func (v *server) disassemble(_ context.Context, a arguments) (any, error) {
 	if err != nil || a.InstructionCount < 0 || a.InstructionCount > 1<<16 {
 		return nil, errors.New("no such instructions")
 	}
-	code := v.s.Disassemble(debug.Frame{Offset: uint32(int(address) + a.Offset)})
-	at := 0
-	for at < len(code) && code[at].Offset < uint32(int(address)+a.Offset) {
-		at++
-	}
+	start := uint32(int(address) + a.Offset)
+	code := v.s.Disassemble(debug.Frame{Offset: start})
+	at, _ := slices.BinarySearchFunc(code, start, func(c debug.Code, start uint32) int { return cmp.Compare(c.Offset, start) })
 	all := []dap.DisassembledInstruction{}
 	for i := at + a.InstructionOffset; len(all) < a.InstructionCount; i++ {
 		next := dap.DisassembledInstruction{Address: "0x0", Instruction: "-"}
