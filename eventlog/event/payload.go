@@ -77,6 +77,11 @@ func (k Kind) String() string {
 	return fmt.Sprintf("Kind(%d)", uint8(k))
 }
 
+// KindNamed returns the kind of a name of spec/event.md; zero, which is not valid, for any other text.
+func KindNamed(name string) Kind {
+	return Kind(max(slices.Index(kindNames[:], name), 0))
+}
+
 // SchemaVersion is the version of the payloads below, written into
 // [RunStarted]. Readers accept 1 up to this one.
 const SchemaVersion = 1

@@ -216,7 +216,9 @@ func (m *Metrics) ObserveEventlogAppend(kind, status string, d time.Duration) {
 	if m == nil {
 		return
 	}
-	kind = kindLabel(kind)
+	if !event.KindNamed(kind).Valid() {
+		kind = other
+	}
 	m.appends.WithLabelValues(kind, oneOf(status, statuses)).Inc()
 	m.appendDuration.WithLabelValues(kind).Observe(d.Seconds())
 }
@@ -333,14 +335,4 @@ func errorLabel(errorType string) string {
 		return none
 	}
 	return oneOf(errorType, errorTypes)
-}
-
-// kindLabel lets the name of a kind through.
-func kindLabel(name string) string {
-	for k := event.Kind(1); k.Valid(); k++ {
-		if k.String() == name {
-			return name
-		}
-	}
-	return other
 }

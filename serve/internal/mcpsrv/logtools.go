@@ -277,14 +277,11 @@ func (r *searchResult) search(ctx context.Context, v eventview.View, id string, 
 
 // wanted returns whether an event meets the criteria of a search.
 func wanted(in searchArgs) (func(ev event.Event) bool, error) {
-	kind := event.KindRunStarted
-	for in.Kind != "" && kind.Valid() && kind.String() != in.Kind {
-		kind++
-	}
+	kind := event.KindNamed(in.Kind)
 	switch {
 	case in.Kind == "" && in.Query == "":
 		return nil, &mistake{"query or kind is required"}
-	case !kind.Valid():
+	case in.Kind != "" && !kind.Valid():
 		return nil, &mistake{"unknown kind; a valid one is ToolCallFailed"}
 	}
 	query := eventlog.LowerASCII(in.Query)

@@ -205,7 +205,7 @@ func verdictOf(doc agent.ReplayDocument) (agent.Verdict, error) {
 	switch d := doc.Divergence; {
 	case doc.Verdict == agent.Diverged && d != nil:
 		v.Divergence = &agent.Divergence{RunID: doc.RunID, MismatchError: step.MismatchError{
-			Seq: d.Seq, Kind: kindNamed(d.Kind), ExpectedKind: kindNamed(d.ExpectedKind), Class: step.MismatchClass(d.Class),
+			Seq: d.Seq, Kind: event.KindNamed(d.Kind), ExpectedKind: event.KindNamed(d.ExpectedKind), Class: step.MismatchClass(d.Class),
 			Reason: d.Reason, Field: d.Field, Expected: d.Expected, Got: d.Got,
 		}}
 	case doc.Verdict == agent.NotDecided:
@@ -214,14 +214,4 @@ func verdictOf(doc agent.ReplayDocument) (agent.Verdict, error) {
 		return v, &guest.RecordedError{Reason: doc.Error}
 	}
 	return v, nil
-}
-
-// kindNamed returns the kind of a name that agent.KindName gives; zero for the end of a run.
-func kindNamed(name string) event.Kind {
-	for k := event.Kind(1); k.Valid(); k++ {
-		if k.String() == name {
-			return k
-		}
-	}
-	return 0
 }
