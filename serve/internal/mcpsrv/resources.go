@@ -94,11 +94,10 @@ func listed(ctx context.Context, tools []Tool, next mcp.MethodHandler, r mcp.Req
 	if err != nil || !ok {
 		return ours, err
 	}
-	doc, err := json.Marshal(list)
+	result, err := membersOf(list)
 	if err != nil {
 		return nil, err
 	}
-	result := canon.Split(doc)
 	if typed { // which the SDK adds to its own results
 		result["resultType"] = canon.Quote("complete")
 	}
