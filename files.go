@@ -264,7 +264,8 @@ func realPath(name string) (string, error) {
 	return filepath.EvalSymlinks(at)
 }
 
-// FindsFiles reports whether the tool looks for files of [Tool.In]: it is a program for WASI, or in Python.
+// FindsFiles reports whether the tool looks for files of [Tool.In]: it is a program for WASI, run_js, run_py, in Python, or in
+// JavaScript and imports fs.
 func (t *Tool) FindsFiles() bool { return t.guest != nil && t.guest.FindsFiles() }
 
 // In returns the tool with files for its calls.

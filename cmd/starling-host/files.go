@@ -139,7 +139,7 @@ func dirFlag(cmd *cobra.Command, dirs *[]string, whom string) {
 
 // warnOfDirs warns that nothing looks for the files of --dir.
 func (a *app) warnOfDirs(who string) {
-	a.warn(who + " for the files of --dir: programs for WASI do, run_py, and tools in Python")
+	a.warn(who + " for the files of --dir: programs for WASI do, run_js, run_py, tools in Python, and those in JavaScript that import fs")
 }
 
 // writeBack changes the folders of --dir to what a run has left, and returns the paths.

@@ -7,7 +7,7 @@
 ;; scratch of the functions below:
 ;;
 ;;       8  a result: a length, or what a WASI function writes
-;;      16  a list: the arguments of a call, or an area for fd_write
+;;      16  a list: the arguments of a call, or an area for fd_write and fd_read
 ;;      32  "host", and at 37 "tool", the name of the script
 ;;      64  a subscription and an event, for poll_oneoff
 ;;    1024  address and length of the compiled runtime, which engine.mjs adds as
@@ -17,6 +17,8 @@
   (import "qjs" "memory" (memory 1))
   (import "qjs" "qjs_init" (func $qjs_init (result i32)))
   (import "qjs" "qjs_set_max_stack_size" (func $set_max_stack_size (param i32)))
+  (import "qjs" "qjs_get_gc_threshold" (func $get_gc_threshold (result i32)))
+  (import "qjs" "qjs_set_gc_threshold" (func $set_gc_threshold (param i32)))
   (import "qjs" "qjs_set_promise_rejection_handler" (func $set_promise_rejection_handler (param i32)))
   (import "qjs" "qjs_eval_bytecode" (func $eval (param i32 i32) (result i32)))
   (import "qjs" "qjs_compile" (func $compile (param i32 i32 i32 i32 i32 i32) (result i32)))
@@ -50,12 +52,28 @@
   (import "wasi_snapshot_preview1" "fd_write" (func $fd_write (param i32 i32 i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "random_get" (func $random_get (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "poll_oneoff" (func $poll_oneoff (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_prestat_get" (func $fd_prestat_get (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_prestat_dir_name" (func $fd_prestat_dir_name (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_close" (func $fd_close (param i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_read" (func $fd_read (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_readdir" (func $fd_readdir (param i32 i32 i32 i64 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_filestat_get" (func $fd_filestat_get (param i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_open" (func $path_open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_filestat_get" (func $path_filestat_get (param i32 i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_create_directory" (func $path_create_directory (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_remove_directory" (func $path_remove_directory (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_unlink_file" (func $path_unlink_file (param i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_rename" (func $path_rename (param i32 i32 i32 i32 i32 i32) (result i32)))
 
   (data (i32.const 32) "host\00tool\00")
 
   ;; How deep JavaScript may recurse, in bytes of stack: less than the limit of
   ;; depth that the host sets, so that it is an error and not the end of the call.
   (global $stack i32 (i32.const 262144))
+
+  ;; The bytes by which the memory of a call may grow before QuickJS looks for garbage: without them,
+  ;; a short call would pay for that if start-up code happens to have come near the threshold.
+  (global $garbage i32 (i32.const 1048576))
 
   ;; Where the packer of the host puts the script: engine.mjs writes the address,
   ;; which is behind the runtime.
@@ -80,7 +98,8 @@
       (call $qjs_call (global.get $tool) (call $undefined) (i32.const 1) (i32.const 16))))
     (call $set_promise_rejection_handler (i32.const 1))
     (call $run_jobs)
-    (drop (call $call (i32.const 2) (call $undefined))))
+    (drop (call $call (i32.const 2) (call $undefined)))
+    (call $set_gc_threshold (i32.add (call $get_gc_threshold) (global.get $garbage))))
 
   ;; What the script evaluates to. It lies behind the length of all that is packed,
   ;; its name and its length. It is in QuickJS's own form, or a text that begins
@@ -173,8 +192,8 @@
     (local $a i32) (local $b i32) (local $long i64)
     (local.set $a (i32.load offset=4 (local.get $argv)))
     (local.set $b (i32.load offset=8 (local.get $argv)))
-    (block $stretch (block $hash (block $decode (block $encode (block $sleep (block $entropy (block $print (block $fetch (block $draw (block $time
-      (br_table $time $draw $fetch $print $entropy $sleep $encode $decode $hash $stretch
+    (block $file (block $stretch (block $hash (block $decode (block $encode (block $sleep (block $entropy (block $print (block $fetch (block $draw (block $time
+      (br_table $time $draw $fetch $print $entropy $sleep $encode $decode $hash $stretch $file
         (i32.trunc_sat_f64_u (call $get_float64 (i32.load (local.get $argv))))))
       ;; now() -> BigInt
       (return (call $big (call $now))))
@@ -215,9 +234,51 @@
       (call $compress
         (local.get $a) (i32.wrap_i64 (local.get $long)) (local.get $b) (i32.add (local.get $b) (i32.load (i32.const 8))))
       (return (call $undefined)))
-    ;; stretch(area, times)
-    (call $stretch (call $get_array_buffer (local.get $a) (i32.const 8)) (i32.trunc_sat_f64_u (call $get_float64 (local.get $b))))
-    (call $undefined))
+      ;; stretch(area, times)
+      (call $stretch (call $get_array_buffer (local.get $a) (i32.const 8)) (i32.trunc_sat_f64_u (call $get_float64 (local.get $b))))
+      (return (call $undefined)))
+    ;; file(what, numbers, first, second) -> number
+    (call $new_number (f64.convert_i32_u (call $file
+      (i32.trunc_sat_f64_u (call $get_float64 (local.get $a)))
+      (call $get_array_buffer (local.get $b) (i32.const 8))
+      (i32.load offset=12 (local.get $argv))
+      (i32.load offset=16 (local.get $argv))))))
+
+  ;; The functions of WASI on files, for runtime/files.js. The numbers are 64 bytes: first a
+  ;; descriptor and what else a function takes, then what it returns. The buffers are paths or
+  ;; contents. The result is an errno.
+  (func $file (param $what i32) (param $numbers i32) (param $first i32) (param $second i32) (result i32)
+    (local $fd i32) (local $a i32) (local $a_len i32) (local $b i32)
+    (local.set $fd (i32.load (local.get $numbers)))
+    (local.set $a (call $get_array_buffer (local.get $first) (i32.const 8)))
+    (local.set $a_len (i32.load (i32.const 8)))
+    (local.set $b (call $get_array_buffer (local.get $second) (i32.const 8))) ;; its length is at 8
+    (i32.store (i32.const 16) (local.get $a))
+    (i32.store (i32.const 20) (local.get $a_len))
+    (block $rename (block $unlink (block $rmdir (block $mkdir (block $stat (block $fstat (block $list (block $write (block $read (block $close (block $open (block $name (block $mount
+      (br_table $mount $name $open $close $read $write $list $fstat $stat $mkdir $rmdir $unlink $rename (local.get $what)))
+      (return (call $fd_prestat_get (local.get $fd) (local.get $numbers))))
+      (return (call $fd_prestat_dir_name (local.get $fd) (local.get $a) (local.get $a_len))))
+      ;; [folder, oflags, rights, fdflags] -> [descriptor]; a link at the end is followed
+      (return (call $path_open (local.get $fd) (i32.const 1) (local.get $a) (local.get $a_len)
+        (i32.load offset=4 (local.get $numbers)) (i64.load32_u offset=8 (local.get $numbers)) (i64.const 0)
+        (i32.load offset=12 (local.get $numbers)) (local.get $numbers))))
+      (return (call $fd_close (local.get $fd))))
+      (return (call $fd_read (local.get $fd) (i32.const 16) (i32.const 1) (local.get $numbers))))
+      (return (call $fd_write (local.get $fd) (i32.const 16) (i32.const 1) (local.get $numbers))))
+      ;; [folder, cookie] -> [bytes used]
+      (return (call $fd_readdir (local.get $fd) (local.get $a) (local.get $a_len)
+        (i64.load32_u offset=4 (local.get $numbers)) (local.get $numbers))))
+      (return (call $fd_filestat_get (local.get $fd) (local.get $numbers))))
+      ;; [folder, lookupflags]
+      (return (call $path_filestat_get (local.get $fd) (i32.load offset=4 (local.get $numbers))
+        (local.get $a) (local.get $a_len) (local.get $numbers))))
+      (return (call $path_create_directory (local.get $fd) (local.get $a) (local.get $a_len))))
+      (return (call $path_remove_directory (local.get $fd) (local.get $a) (local.get $a_len))))
+      (return (call $path_unlink_file (local.get $fd) (local.get $a) (local.get $a_len))))
+    ;; [folder, folder]
+    (call $path_rename (local.get $fd) (local.get $a) (local.get $a_len)
+      (i32.load offset=4 (local.get $numbers)) (local.get $b) (i32.load (i32.const 8))))
 
   (func $big (param $n i64) (result i32)
     (call $new_big_int64

@@ -27,7 +27,7 @@ const segment = (at, bytes) => Buffer.concat([Buffer.from([0x00, 0x41, ...signed
 
 const runtime = await compile("runtime/main.js", (bundle) => `(() => { ${bundle} return bundle.default; })()`);
 const script = await compile("runjs/run_js.js", (bundle) =>
-  `(starling) => { ${bundle} return { startUp: () => bundle, name: "run_js.js", lines: { files: [], runs: "" }, doors: ["http", "now", "random"] }; }`);
+  `(starling) => { ${bundle} return { startUp: () => bundle, name: "run_js.js", lines: { files: [], runs: "" }, doors: ["fs", "http", "now", "random"] }; }`);
 writeFileSync(join(target, "quickjs.wasm"), engine(runtime));
 writeFileSync(join(target, "run_js.qjs"), script);
 

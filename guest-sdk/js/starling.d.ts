@@ -79,4 +79,44 @@ declare module "starling" {
   export function now(): number;
   /** 64 random bits, drawn and recorded at each use. */
   export function random(): bigint;
+
+  /**
+   * The files of a call, as the promises of Node's fs. A relative path begins in /workspace. What fails is an
+   * error with a code, such as ENOENT or EROFS.
+   */
+  export const fs: {
+    readFile(path: string, options: "utf8" | "utf-8" | { encoding: "utf8" | "utf-8" }): Promise<string>;
+    readFile(path: string): Promise<Uint8Array>;
+    writeFile(path: string, data: string | ArrayBuffer | ArrayBufferView, options?: WriteOptions): Promise<void>;
+    appendFile(path: string, data: string | ArrayBuffer | ArrayBufferView, options?: WriteOptions): Promise<void>;
+    copyFile(from: string, to: string): Promise<void>;
+    /** The names in the order of their bytes. */
+    readdir(path: string, options: { withFileTypes: true; recursive?: boolean }): Promise<Dirent[]>;
+    readdir(path: string, options?: { recursive?: boolean }): Promise<string[]>;
+    stat(path: string): Promise<Stats>;
+    /** Of a link itself. */
+    lstat(path: string): Promise<Stats>;
+    access(path: string): Promise<void>;
+    mkdir(path: string, options?: { recursive?: boolean }): Promise<void>;
+    rm(path: string, options?: { recursive?: boolean; force?: boolean }): Promise<void>;
+    rmdir(path: string): Promise<void>;
+    unlink(path: string): Promise<void>;
+    rename(from: string, to: string): Promise<void>;
+  };
+  export type WriteOptions = "utf8" | "utf-8" | { encoding?: "utf8" | "utf-8"; flag?: "w" | "wx" | "a" | "ax" };
+  export interface Stats {
+    size: number;
+    mtimeMs: number;
+    mtime: Date;
+    isFile(): boolean;
+    isDirectory(): boolean;
+    isSymbolicLink(): boolean;
+  }
+  export interface Dirent {
+    name: string;
+    parentPath: string;
+    isFile(): boolean;
+    isDirectory(): boolean;
+    isSymbolicLink(): boolean;
+  }
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/starling-host/starling/abi"
 	"github.com/starling-host/starling/eventlog"
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
@@ -23,8 +25,10 @@ func (t *Tool) In(contents eventlog.ModuleReader) *Tool {
 	return &in
 }
 
-// FindsFiles reports whether the tool looks for the files of a call: it is a program, or in Python.
-func (t *Tool) FindsFiles() bool { return t.module.command() || t.module.python }
+// FindsFiles reports whether the tool looks for the files of a call: it is a program, or its interpreter imports what finds them.
+func (t *Tool) FindsFiles() bool {
+	return t.module.command() || t.module.interpreted && slices.Contains(t.module.Imports(), abi.WASIModule+".fd_prestat_get")
+}
 
 // files returns the files of a call, which are read as the guest asks for them. A content that is not
 // there, or is another, is the host's failure, whatever the guest would make of it.

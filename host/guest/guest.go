@@ -71,12 +71,12 @@ func (inline) Link(ctx context.Context, b []byte, room func(bytes int) error) ([
 
 // Module is a loaded module and the tools in it.
 type Module struct {
-	sandbox Sandbox
-	size    int
-	imports imports
-	allow   []string
-	tools   []*Tool
-	python  bool
+	sandbox     Sandbox
+	size        int
+	imports     imports
+	allow       []string
+	tools       []*Tool
+	interpreted bool
 }
 
 // Load checks, rewrites and compiles a module and asks it for its description. The error is
@@ -98,7 +98,7 @@ func Load(ctx context.Context, engine Engine, wasm []byte, o Options) (*Module, 
 	}
 	m := &Module{sandbox: loaded, size: loaded.Size(), imports: imports{egress: o.Egress}, allow: slices.Clone(o.Allow)}
 	about := interp.Of(wasm)
-	m.python = about != nil && about.Language == "Python"
+	m.interpreted = about != nil
 	if m.tools, err = m.describe(ctx, wasm, o, side); err != nil {
 		loaded.Close(ctx)
 		return nil, err

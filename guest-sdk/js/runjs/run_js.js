@@ -3,7 +3,7 @@
 
 import { transform } from "sucrase";
 
-const { callTool, listen, now, placed, plain, random } = starling; // the argument of the script: engine.mjs
+const { callTool, fs, listen, now, placed, plain, random } = starling; // the argument of the script: engine.mjs
 
 const AsyncFunction = (async () => {}).constructor;
 const above = 2; // lines of the function before the first line of the program
@@ -32,13 +32,18 @@ async function call(name, input, at) {
   return output;
 }
 
+// A program sees fs as a global, which it may also declare itself.
+Object.defineProperty(globalThis, "fs", { value: fs, writable: true, configurable: true });
+
 export default {
   name: "run_js",
   description: "Runs a JavaScript program and returns what it returns. The program is the body of an async function: it may use "
     + "await, and its result is what it returns. `input` is the input that is given beside the code. `await tools.NAME(input)` calls "
     + "another tool and returns its output; a tool that fails throws a ToolError with `tool`, `type` and `message`. Integers beyond "
     + "2^53 are BigInts. A program that prints with console.log returns { result, console }. Types of TypeScript are ignored. "
-    + "There are no files, no modules and no state between two programs.",
+    + "`fs` has functions of Node's fs/promises for the files that the call is given, if any: readFile(path, \"utf8\"), writeFile, "
+    + "appendFile, readdir, stat, mkdir, rm, rename. Relative paths begin in /workspace. There are no modules and no state between two "
+    + "programs.",
   inputSchema: {
     type: "object",
     properties: {

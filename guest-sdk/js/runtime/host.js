@@ -4,10 +4,10 @@ const call = globalThis.host;
 delete globalThis.host;
 
 // What host() can be asked for: the numbers are those of adapter.wat.
-const NOW = 0, RANDOM = 1, HTTP = 2, PRINT = 3, ENTROPY = 4, SLEEP = 5, ENCODE = 6, DECODE = 7, COMPRESS = 8, STRETCH = 9;
+const NOW = 0, RANDOM = 1, HTTP = 2, PRINT = 3, ENTROPY = 4, SLEEP = 5, ENCODE = 6, DECODE = 7, COMPRESS = 8, STRETCH = 9, FILE = 10;
 
 const host = (what, a, b) => call(what, a, b);
-const nothing = new ArrayBuffer(0);
+export const nothing = new ArrayBuffer(0);
 
 // Start-up code runs once, and each call begins with a copy of what it left: a
 // clock or a random number would be the same in all of them.
@@ -19,7 +19,7 @@ export const guard = (what) => {
 };
 
 // A module has only the imports that its source names, by their names in
-// starling:v1.
+// starling:v1. Those for files are one, with the name fs.
 let doors = [];
 export const setDoors = (list) => { doors = list; };
 const door = (name, what) => {
@@ -62,3 +62,7 @@ export function http(request) {
   }
   return { status, bytes: buffer.slice(0, Math.max(length, 0)) };
 }
+
+// file calls a function of WASI on files: adapter.wat says what is in the numbers and the buffers.
+export const openFiles = () => door("fs", "the file system");
+export const file = (what, numbers, first, second) => call(FILE, what, numbers, first, second);

@@ -3,6 +3,7 @@
 // code of a tool, its name, the lines of its files, and the imports of the module.
 
 import { placed } from "./fetch.js";
+import { fs } from "./files.js";
 import { listen } from "./host.js";
 import { plain } from "./json.js";
 import { load } from "./module.js";
@@ -10,4 +11,4 @@ import * as starling from "./starling.js";
 import "./subtle.js";
 import { callTool } from "./tools.js";
 
-export default (script) => load(script({ ...starling, callTool, listen, placed, plain }));
+export default (script) => load(script({ ...starling, callTool, fs, listen, placed, plain }));

@@ -25,7 +25,7 @@ import (
 
 // sdkScript is what a tool imports from "starling": members of the argument of the script, which
 // the engine gives it (guest-sdk/js/runtime/main.js).
-const sdkScript = "export const { tool, transient, cancel, discard, snooze, now, random, HTTPError } = starling;"
+const sdkScript = "export const { tool, transient, cancel, discard, snooze, now, random, fs, HTTPError } = starling;"
 
 // bundler gathers the files of a tool in TypeScript or JavaScript for esbuild.
 type bundler struct {
@@ -117,11 +117,11 @@ func (f *bundler) setup(build api.PluginBuild) {
 }
 
 // imports returns the imports of starling:v1 that the author's files name: http if one has the word
-// fetch, and the others if a file that imports "starling" has theirs. Code that calls one without
-// naming it, by eval for instance, gets an error.
+// fetch, and the others if a file that imports "starling" has theirs. The word fs stands for the functions
+// of WASI on files. Code that calls one without naming it, by eval for instance, gets an error.
 func (f *bundler) imports() []string {
 	names := []string{}
-	for _, word := range []string{"fetch", abi.ImportNow, abi.ImportRandom} {
+	for _, word := range []string{"fetch", abi.ImportNow, abi.ImportRandom, "fs"} {
 		named := regexp.MustCompile(`\b` + word + `\b`)
 		for path, text := range f.texts {
 			if (word == "fetch" || f.importing[path]) && named.Match(text) {

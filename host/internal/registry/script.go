@@ -26,13 +26,16 @@ var scripts = []string{"tool.ts", "tool.js"}
 // isScript matches the extensions of files in TypeScript and JavaScript.
 var isScript = lazy.Regexp(`^\.([cm]?[jt]s|[jt]sx)$`)
 
+// isFile matches the functions of WASI on files that the engine imports.
+var isFile = lazy.Regexp(`^(path_|fd_(close|filestat|prestat|read))`)
+
 // bundlerKey marks a process that bundles one tool, in the environment.
 const bundlerKey = "STARLING_BUNDLE"
 
 // bundled is the one script that a tool in TypeScript or JavaScript and all its imports become.
 type bundled struct {
 	Script  []byte
-	Imports []string // of starling:v1
+	Imports []string // of starling:v1, and fs for those of files
 }
 
 // called is set once Main has found that this process does not bundle.
@@ -95,6 +98,9 @@ func buildScript(ctx context.Context, ref, dir, name string) ([]byte, error) {
 		return nil, err
 	}
 	return component.Prune(wasm, interp.Section, func(module, name string) bool {
+		if isFile().MatchString(name) {
+			module, name = abi.Version, "fs"
+		}
 		return module == abi.Version && !slices.Contains(b.Imports, name)
 	}), nil
 }
