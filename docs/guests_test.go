@@ -48,9 +48,6 @@ func TestGuestsInC(t *testing.T) {
 // TestGuestsInJavaScript runs the commands of guest-sdk/js/README.md on the tools that it
 // shows, and compares what is printed. There is no Node, and no other program.
 func TestGuestsInJavaScript(t *testing.T) {
-	if testing.Short() {
-		t.Skip("SKIPPED: takes seconds")
-	}
 	text := treetest.Read(t, "guest-sdk/js/README.md")
 	dir := t.TempDir()
 	for _, block := range regexp.MustCompile("(?s)```ts\n(.*?)```").FindAllStringSubmatch(text, -1) {
@@ -60,23 +57,39 @@ func TestGuestsInJavaScript(t *testing.T) {
 		}
 		treetest.Write(t, filepath.Join(dir, name, "tool.ts"), block[1])
 	}
-	treetest.BuildHost(t, dir)
+	typeResults(t, dir, text, "")
+}
+
+// TestFilesPage gives tools in Python and JavaScript the files of docs/files.md.
+func TestFilesPage(t *testing.T) {
+	typeResults(t, t.TempDir(), treetest.Read(t, "docs/files.md"), "/usr/bin:/bin")
+}
+
+// typeResults carries out the commands of a page in a folder, where other programs are only those of a path,
+// and compares what they print on standard output.
+func typeResults(t *testing.T, dir, text, path string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("SKIPPED: takes seconds")
+	}
+	bin := t.TempDir()
+	treetest.BuildHost(t, bin)
 	commands := readmeCommands(text)
 	if len(commands) == 0 {
-		t.Fatal("README.md shows no command")
+		t.Fatal("the page shows no command")
 	}
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		cache = dir
+		cache = bin
 	}
 	for _, c := range commands {
 		cmd := exec.Command("/bin/sh", "-c", c.line)
-		cmd.Dir, cmd.Env = dir, []string{"PATH=" + dir, "HOME=" + dir, "XDG_CACHE_HOME=" + cache}
+		cmd.Dir, cmd.Env = dir, []string{"PATH=" + bin + ":" + path, "HOME=" + bin, "XDG_CACHE_HOME=" + cache}
 		var said strings.Builder
 		cmd.Stderr = &said
 		printed, err := cmd.Output()
 		if got := mask(string(printed)); err != nil || got != mask(c.output) {
-			t.Errorf("%s: %v, prints\n%s\nand the README says\n%s\n%s", c.line, err, got, mask(c.output), said.String())
+			t.Errorf("%s: %v, prints\n%s\nand the page says\n%s\n%s", c.line, err, got, mask(c.output), said.String())
 		}
 	}
 }
