@@ -294,7 +294,7 @@ func (a *app) root() *cobra.Command {
 	root.SetVersionTemplate("starling-host {{.Version}}\n")
 	root.SetHelpFunc(help(root, root.HelpFunc()))
 	wrapped := fmt.Sprintf("Flags.FlagUsagesWrapped %d ", a.stdout.Width())
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", wrapped))
+	root.SetUsageTemplate(strings.NewReplacer("Flags.FlagUsages ", wrapped, " about a command", "").Replace(root.UsageTemplate()))
 	root.SetHelpCommandGroupID("other")
 	root.SetCompletionCommandGroupID("other")
 	add := func(group string, commands ...*cobra.Command) {

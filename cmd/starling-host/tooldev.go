@@ -213,16 +213,17 @@ func (d *developing) printLines(name string, lines []string) {
 	if w, h := d.stdout.Size(); w > 0 {
 		most, width = max((h-14)/2, 4), max(w-10, 20)
 	}
-	for i, line := range lines[:min(len(lines), most)] {
+	change := name == "change"
+	if change && len(lines) > most { // what is the same around the changes has no room
+		lines = slices.DeleteFunc(lines, func(line string) bool { return line[0] != '-' && line[0] != '+' })
+	}
+	for _, line := range lines[:min(len(lines), most)] {
 		look := terminal.Plain
-		if name == "change" {
+		if change {
 			look = map[byte]terminal.Style{'-': terminal.Bad, '+': terminal.Good}[line[0]]
 		}
-		title := name
-		if i > 0 {
-			title = ""
-		}
-		d.stdout.Printf("%-8s %s\n", title, look.Of(display.Shorten(display.Printable(line), width)))
+		d.stdout.Printf("%-8s %s\n", name, look.Of(display.Shorten(display.Printable(line), width)))
+		name = ""
 	}
 	if more := len(lines) - most; more > 0 {
 		d.stdout.Printf("%-8s ... and %s\n", "", display.Plural(more, "more line"))

@@ -172,13 +172,14 @@ func (a *app) verifyBundle(ctx context.Context, path string, policy *seal.Policy
 		options.Execute = node.Replay
 	}
 	var refused func(starling.Verdict) string
+	erase := func() error { return nil }
 	if !f.noReplay {
 		refused = func(run starling.Verdict) string { return refusalOf(run).message }
 		bar := a.progressBar(-1, progressbar.OptionShowCount())
-		defer bar.Exit()
-		options.Executed = func(starling.Verdict) { _ = bar.Add(1) }
+		erase, options.Executed = bar.Finish, func(starling.Verdict) { _ = bar.Add(1) }
 	}
 	v, err := starling.VerifyBundle(ctx, file, options)
+	_ = erase()
 	if err != nil {
 		return err
 	}
@@ -205,7 +206,7 @@ func (a *app) validateCommand() *cobra.Command {
 		} else if ids[0], err = db.Find(ctx, args[1]); err != nil {
 			return err
 		}
-		code, done, invalid, newer, headless, miscounted := exitOK, 0, 0, 0, 0, 0
+		code, done, invalid, newer, headless, miscounted := exitOK, 0, []string(nil), 0, 0, 0
 		err = db.ValidateAll(ctx, ids, func(v starling.Validation) error {
 			c := checked(v)
 			done++
@@ -218,7 +219,7 @@ func (a *app) validateCommand() *cobra.Command {
 				newer++
 			case c.Err != nil:
 				code = exitInvalid
-				invalid++
+				invalid = append(invalid, c.RunID)
 			case !c.Report.HeadKept:
 				headless++
 			}
@@ -228,11 +229,11 @@ func (a *app) validateCommand() *cobra.Command {
 			return interrupted(ctx, err, "checked", done, len(ids))
 		}
 		if !a.asJSON && len(args) == 1 {
-			unknown := ""
-			if newer > 0 {
-				unknown = fmt.Sprintf(", %d of a newer program", newer)
+			unknown := map[bool]string{true: fmt.Sprintf(", %d of a newer program", newer)}[newer > 0]
+			a.stdout.Printf("%s: %d valid, %d invalid%s\n", display.Plural(len(ids), "run"), len(ids)-len(invalid)-newer, len(invalid), unknown)
+			for _, id := range invalid[:min(len(invalid), 10)] { // among the lines above they are hard to find
+				a.stdout.Printf("%s  %s\n", terminal.StatusStyle("invalid").Of("invalid"), id)
 			}
-			a.stdout.Printf("%s: %d valid, %d invalid%s\n", display.Plural(len(ids), "run"), len(ids)-invalid-newer, invalid, unknown)
 		}
 		if headless+miscounted > 0 && !a.asJSON && eventlog.Preflight(ctx, log) == nil {
 			if headless > 0 {

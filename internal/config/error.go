@@ -8,8 +8,7 @@ import (
 	"strings"
 	"unicode"
 
-	"golang.org/x/text/width"
-
+	"github.com/starling-host/starling/internal/display"
 	"github.com/starling-host/starling/internal/work"
 )
 
@@ -69,22 +68,7 @@ func (e *Error) Excerpt() string {
 	to := min(len(runes), from+maxExcerpt)
 	number := fmt.Sprint(e.Line)
 	return fmt.Sprintf("  %s | %s\n  %s | %s^", number, plain(runes[from:to]),
-		strings.Repeat(" ", len(number)), strings.Repeat(" ", cells(runes[from:at])))
-}
-
-// cells returns the number of terminal cells of the characters, as plain shows them.
-func cells(runes []rune) int {
-	n := 0
-	for _, r := range runes {
-		switch kind := width.LookupRune(r).Kind(); {
-		case unicode.Is(unicode.Mn, r): // combines with the character before
-		case (kind == width.EastAsianWide || kind == width.EastAsianFullwidth) && unicode.IsPrint(r):
-			n += 2
-		default:
-			n++
-		}
-	}
-	return n
+		strings.Repeat(" ", len(number)), strings.Repeat(" ", display.Cells(string(runes[from:at]))))
 }
 
 // plain replaces characters that a terminal would not print as one character.

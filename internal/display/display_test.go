@@ -114,6 +114,18 @@ func TestShorten(t *testing.T) {
 	}
 }
 
+// TestFit cuts a text to cells of a terminal, in which wide characters take two and accents none.
+func TestFit(t *testing.T) {
+	for text, want := range map[string]string{"東京都千代田区": "東...", "e\u0301xyzab": "e\u0301xyzab", "Wien": "Wien", "": ""} {
+		if got := display.Fit(text, 6); got != want || display.Cells(got) > 6 {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+	if got := display.Fit("東京", 0); got != "" {
+		t.Errorf("to no cell: %q", got)
+	}
+}
+
 func TestCommand(t *testing.T) {
 	for want, args := range map[string][]string{
 		"x":                              nil,

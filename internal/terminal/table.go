@@ -3,7 +3,6 @@ package terminal
 import (
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/starling-host/starling/internal/display"
 )
@@ -45,9 +44,9 @@ func Table[T any](p *Printer, rows []T, under func(T) string, columns ...Column[
 	})
 	used := -2
 	for _, c := range columns {
-		n := utf8.RuneCountInString(c.Title)
+		n := display.Cells(c.Title)
 		for _, r := range rows {
-			n = max(n, min(utf8.RuneCountInString(display.Printable(c.Text(r))), maxColumn))
+			n = max(n, min(display.Cells(display.Printable(c.Text(r))), maxColumn))
 		}
 		natural, width = append(natural, n), append(width, n)
 		if c.Least > 0 {
@@ -79,13 +78,13 @@ func Table[T any](p *Printer, rows []T, under func(T) string, columns ...Column[
 	write := func(look func(Column[T], string) Style, text func(Column[T]) string) {
 		words := make([]string, len(columns))
 		for i, c := range columns {
-			words[i] = display.Shorten(display.Printable(text(c)), width[i])
+			words[i] = display.Fit(display.Printable(text(c)), width[i])
 		}
 		for len(words) > 1 && words[len(words)-1] == "" {
 			words = words[:len(words)-1]
 		}
 		for i, word := range words {
-			pad := strings.Repeat(" ", max(width[i]-utf8.RuneCountInString(word), 0))
+			pad := strings.Repeat(" ", max(width[i]-display.Cells(word), 0))
 			switch {
 			case columns[i].Right:
 				word = pad + word

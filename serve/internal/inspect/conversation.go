@@ -81,6 +81,9 @@ func (b *reader) conversation(r *http.Request) error {
 			}
 			for _, use := range p.ToolUses {
 				v := value("", use.Args)
+				if long := texts(use.Args); len(long) == 1 && strings.Count(v.Text, "\n") == 2 { // the only argument, as of run_js
+					v = long[0]
+				}
 				add(ev, message{Role: "model calls", Class: "model", Name: line(use.ToolName), Text: v.Text, JSON: v.JSON})
 			}
 		case event.KindToolCallCompleted:

@@ -23,6 +23,7 @@ import (
 	"github.com/starling-host/starling/eventlog/canon"
 	"github.com/starling-host/starling/eventlog/event"
 	"github.com/starling-host/starling/internal/display"
+	"github.com/starling-host/starling/internal/lazy"
 	"github.com/starling-host/starling/runtime/agent"
 	"github.com/starling-host/starling/serve/internal/eventview"
 	"github.com/starling-host/starling/serve/internal/share"
@@ -76,27 +77,16 @@ func line(s string) string {
 	return display.Shorten(display.Printable(s[:min(len(s), 4*maxLine)]), maxLine)
 }
 
+// program is the first line of a program that is the argument of a call, after empty ones.
+var program = lazy.Regexp(`^\{"code":"(?:\\n)*((?:[^"\\]|\\[^n])*)`)
+
 // arguments returns the arguments of a call, or their beginning, as one line: of a program its first.
 func arguments(input string) string {
-	code, ok := strings.CutPrefix(input, `{"code":"`)
-	if !ok {
-		return line(input)
-	}
-	for strings.HasPrefix(code, `\n`) {
-		code = code[2:]
-	}
-	end := 0
-	for end < len(code) && code[end] != '"' && !strings.HasPrefix(code[end:], `\n`) {
-		if code[end] == '\\' {
-			end++
-		}
-		end++
-	}
 	var first string
-	if end > len(code) || json.Unmarshal([]byte(`"`+code[:end]+`"`), &first) != nil {
-		return line(input)
+	if m := program().FindStringSubmatch(input); m != nil && json.Unmarshal([]byte(`"`+m[1]+`"`), &first) == nil {
+		return line(first)
 	}
-	return line(first)
+	return line(input)
 }
 
 // number returns a count or a size of any type. A log may claim that it is negative.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/starling-host/starling"
 	"github.com/starling-host/starling/eventlog/canon"
@@ -50,11 +49,11 @@ func Tree(w *terminal.Printer, run *span.Run) {
 		}
 		texts[i] = strings.Repeat("  ", min(row.Depth, 8)) + display.Printable(text)
 		if columns > 0 {
-			texts[i] = display.Shorten(texts[i], name-1)
+			texts[i] = display.Fit(texts[i], name-1)
 		}
 	}
 	for _, text := range texts {
-		name = max(name, min(utf8.RuneCountInString(text)+1, treeMost-treeBar))
+		name = max(name, min(display.Cells(text)+1, treeMost-treeBar))
 	}
 	axis, all := span.NewAxis(run, 0, run.End), display.Duration(time.Duration(run.End))
 	if bars > 0 {
@@ -71,7 +70,7 @@ func Tree(w *terminal.Printer, run *span.Run) {
 		case row.Hidden, row.Kind == span.Wait:
 			look = terminal.Faint
 		}
-		pad, bar, took := fmt.Sprintf("%*s", max(name-utf8.RuneCountInString(texts[i]), 1), ""), "", row.Took()
+		pad, bar, took := fmt.Sprintf("%*s", max(name-display.Cells(texts[i]), 1), ""), "", row.Took()
 		if bars > 0 {
 			bar = spanBar(axis, row)
 		}

@@ -37,7 +37,7 @@ type Run struct {
 
 // Print prints the runs as a table, their totals, and what the failed ones failed for.
 func (doc Runs) Print(w *terminal.Printer, now time.Time) {
-	if len(doc.Runs) > 0 {
+	if t := doc.Totals; len(doc.Runs) > 0 {
 		terminal.Table(w, doc.Runs, func(r Run) string {
 			if silent := r.Silent(now); r.Job == nil && r.Status == eventlog.StatusOpen && silent >= minSilence {
 				return "silent for " + display.Age(silent)
@@ -46,16 +46,11 @@ func (doc Runs) Print(w *terminal.Printer, now time.Time) {
 			}
 			return ""
 		}, runsColumns(w, doc.Runs, now)...)
-	}
-	if t := doc.Totals; len(doc.Runs) > 0 {
 		model := ""
 		if tokens(t.InputTokens, t.OutputTokens) > 0 || t.CostUSD != 0 {
 			model = fmt.Sprintf(", %s tokens in, %s out, $%s", display.Digits(tokens(t.InputTokens, 0)), display.Digits(tokens(t.OutputTokens, 0)), display.Dollars(t.CostUSD))
 		}
-		listed := ""
-		if doc.Total > len(doc.Runs) {
-			listed = " listed"
-		}
+		listed := map[bool]string{true: " listed"}[doc.Total > len(doc.Runs)]
 		w.Printf("%s%s: %s, %s%s\n", display.Plural(len(doc.Runs), "run"), listed, display.Plural(t.Events, "event"), display.Plural(t.ToolCalls, "call"), model)
 	}
 	failed := 0
@@ -85,16 +80,19 @@ func runsColumns(w *terminal.Printer, runs []Run, now time.Time) []terminal.Colu
 	if narrow(w) {
 		started = terminal.Column[Run]{Title: "AGE", Text: func(r Run) string { return display.Age(now.Sub(r.StartedAt)) }}
 	}
+	agents := slices.ContainsFunc(runs, func(r Run) bool { return r.Tool == "" })
 	what := terminal.Column[Run]{Title: "ARGUMENTS", Leave: 3, Least: 16, Zero: "{}", Text: func(r Run) string {
 		switch {
 		case r.Encrypted:
 			return "(encrypted)"
+		case r.Tool != "" && agents && narrow(w): // in one column, so that errors have room
+			return r.Tool + " " + cmp.Or(r.Arguments, "{}")
 		case r.Tool != "":
 			return cmp.Or(r.Arguments, "{}")
 		}
 		return r.Goal
 	}}
-	if slices.ContainsFunc(runs, func(r Run) bool { return r.Tool == "" }) {
+	if agents {
 		what.Title, what.Leave = "GOAL", 0
 	}
 	count := func(title string, leave int, of func(r Run) string) terminal.Column[Run] {
@@ -112,9 +110,9 @@ func runsColumns(w *terminal.Printer, runs []Run, now time.Time) []terminal.Colu
 		{Title: "COST", Text: func(r Run) string { return "$" + display.Dollars(r.CostUSD) }, Right: true, Zero: "$0.00", Leave: 9},
 		count("FUEL", 7, func(r Run) string { return display.Fuel(r.Meter.Fuel) }),
 		{Title: "DURATION", Text: func(r Run) string { return runDuration(r.RunSummary) }, Right: true, Leave: 4},
-		{Title: "TOOL", Text: func(r Run) string { return r.Tool }, Leave: 1, Least: 12},
+		{Title: "TOOL", Text: func(r Run) string { return map[bool]string{false: r.Tool}[agents && narrow(w)] }, Leave: 1, Least: 12},
 		what,
-		{Title: "ERROR", Text: func(r Run) string { return r.Reason }, Leave: 2, Least: 20},
+		{Title: "ERROR", Text: func(r Run) string { return r.Reason }, Leave: 2, Least: 16},
 	}
 }
 
