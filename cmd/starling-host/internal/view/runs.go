@@ -58,10 +58,7 @@ func (doc Runs) Print(w *terminal.Printer, now time.Time) {
 		failed += r.Runs
 	}
 	if failed > 1 {
-		of := ""
-		if doc.Total > max(failed, len(doc.Runs)) {
-			of = fmt.Sprintf(" of %s", display.Counted(doc.Total, eventlog.MaxCounted, "run"))
-		}
+		of := map[bool]string{true: " of " + display.Counted(doc.Total, eventlog.MaxCounted, "run")}[doc.Total > max(failed, len(doc.Runs))]
 		w.Printf("\n%d%s failed:\n", failed, of)
 		for _, r := range doc.Reasons[:min(len(doc.Reasons), maxReasons)] {
 			when, to := display.Period(r.First, r.Last, now)
