@@ -13,6 +13,10 @@ SUMS='@SHA256SUMS@'
 
 fail() { printf 'error: %s\nhint: %s\n' "$1" "$2" >&2; exit 1; }
 
+case ${1-} in
+	'' | --remove) ;;
+	*) fail "unknown argument $1" "sh install.sh, or sh install.sh --remove; PREFIX and RELEASE_URL are variables" ;;
+esac
 if [ "${1-}" = --remove ]; then
 	rm -f "$PREFIX/bin/starling-host" "$PREFIX"/share/man/man1/starling-host.1 "$PREFIX"/share/man/man1/starling-host-*.1 \
 		"$PREFIX/share/bash-completion/completions/starling-host" "$PREFIX/share/zsh/site-functions/_starling-host" \

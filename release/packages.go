@@ -63,7 +63,7 @@ func (r *release) npm() error {
 			r.licenses,
 		})
 	}
-	entries, err := r.committed(map[string]string{"README.md": "README.md", "LICENSE": "LICENSE", "install.js": "release/npm/install.js", "platform.js": "release/npm/platform.js", "bin/" + program: "release/npm/shim.js"})
+	entries, err := r.committed(map[string]string{"README.md": "release/npm/README.md", "LICENSE": "LICENSE", "install.js": "release/npm/install.js", "platform.js": "release/npm/platform.js", "bin/" + program: "release/npm/shim.js"})
 	if err != nil {
 		return err
 	}
