@@ -51,7 +51,7 @@ var importers = map[string][]string{
 	"github.com/spf13/cobra":                            {"cmd/starling-host"},
 	"github.com/spf13/pflag":                            {"cmd/starling-host"}, // cobra's own
 	"github.com/schollz/progressbar/v3":                 {"cmd/starling-host"},
-	"golang.org/x/text":                                 {"runtime/internal/validate", "host/policy", "internal/config"}, // the printer that jsonschema words its errors with; what servers normalise a path to; how wide a character is
+	"golang.org/x/text":                                 {"runtime/internal/validate", "host/policy", "internal/display"}, // the printer that jsonschema words its errors with; what servers normalise a path to; how wide a character is
 	"golang.org/x/term":                                 {"cmd/starling-host", "internal/terminal", "host/debug"},
 	"golang.org/x/time":                                 {"serve/internal/daemon"},
 	"golang.org/x/sync":                                 {"host/sandbox"}, // a lock whose wait ends with a context
