@@ -32,7 +32,6 @@ type (
 		// Read returns a view, or a copy, that is valid until the guest runs again and must
 		// not be written.
 		Read(offset, length uint32) ([]byte, bool)
-		ReadUint32Le(offset uint32) (uint32, bool)
 	}
 
 	global interface {

@@ -341,14 +341,6 @@ func (m *jsModule) Read(offset, length uint32) ([]byte, bool) {
 	return b, true
 }
 
-func (m *jsModule) ReadUint32Le(offset uint32) (uint32, bool) {
-	b, ok := m.Read(offset, 4)
-	if !ok {
-		return 0, false
-	}
-	return binary.LittleEndian.Uint32(b), true
-}
-
 // shrink fails: no instance is used twice here.
 func (*instance) shrink(uint32) error { return errNoShrink }
 

@@ -230,10 +230,10 @@ func (s *session) areas(a args) ([]area, errno) {
 	s.charge(8 * uint64(count))
 	areas := make([]area, count)
 	var total uint64
+	listed := s.view(area{list, 8 * count})
 	for i := range areas {
-		at := list + 8*uint32(i)
-		areas[i].address, _ = s.instance.memory.ReadUint32Le(at)
-		areas[i].length, _ = s.instance.memory.ReadUint32Le(at + 4)
+		areas[i].address = binary.LittleEndian.Uint32(listed[8*i:])
+		areas[i].length = binary.LittleEndian.Uint32(listed[8*i+4:])
 		if !s.instance.has(areas[i].address, uint64(areas[i].length)) {
 			return nil, eFault
 		}

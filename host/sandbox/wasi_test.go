@@ -47,7 +47,7 @@ func wasiCall(s *session, name string, params ...uint64) errno {
 	return errno(wasiFuncs[i].do(s, append(args(nil), params...)))
 }
 
-func (s *session) u32(at uint32) uint32        { v, _ := s.instance.memory.ReadUint32Le(at); return v }
+func (s *session) u32(at uint32) uint32        { return binary.LittleEndian.Uint32(s.view(area{at, 4})) }
 func (s *session) u64(at uint32) uint64        { return uint64(s.u32(at)) | uint64(s.u32(at+4))<<32 }
 func (s *session) put(at uint32, data ...byte) { s.instance.memory.Write(at, data) }
 

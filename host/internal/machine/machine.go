@@ -215,15 +215,6 @@ func (m *Machine) Read(at, n uint32) ([]byte, bool) {
 	return m.mem[at : at+n : at+n], true
 }
 
-// ReadUint32Le reads a number from memory.
-func (m *Machine) ReadUint32Le(at uint32) (uint32, bool) {
-	b, ok := m.Read(at, 4)
-	if !ok {
-		return 0, false
-	}
-	return le.Uint32(b), true
-}
-
 // Global is an exported global.
 type Global struct {
 	m     *Machine

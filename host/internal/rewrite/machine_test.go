@@ -126,11 +126,10 @@ type machineMemory struct {
 	*machine.Machine
 }
 
-func (m machineMemory) Size() uint32                          { return m.Machine.Size() }
-func (m machineMemory) Read(at, n uint32) ([]byte, bool)      { return m.Machine.Read(at, n) }
-func (m machineMemory) Write(at uint32, b []byte) bool        { return m.Machine.Write(at, b) }
-func (m machineMemory) Grow(pages uint32) (uint32, bool)      { return m.Machine.Grow(pages) }
-func (m machineMemory) ReadUint32Le(at uint32) (uint32, bool) { return m.Machine.ReadUint32Le(at) }
+func (m machineMemory) Size() uint32                     { return m.Machine.Size() }
+func (m machineMemory) Read(at, n uint32) ([]byte, bool) { return m.Machine.Read(at, n) }
+func (m machineMemory) Write(at uint32, b []byte) bool   { return m.Machine.Write(at, b) }
+func (m machineMemory) Grow(pages uint32) (uint32, bool) { return m.Machine.Grow(pages) }
 
 type machineFunction struct {
 	api.Function
