@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -74,14 +75,14 @@ func DefaultLimits() Limits {
 // default is the engine's.
 func WithDefaults(l Limits) Limits {
 	d := DefaultLimits()
-	fill(&l.Fuel, d.Fuel)
-	fill(&l.MemoryPages, d.MemoryPages)
-	fill(&l.TimeoutMs, d.TimeoutMs)
-	fill(&l.InputBytes, d.InputBytes)
-	fill(&l.OutputBytes, d.OutputBytes)
-	fill(&l.LogBytes, d.LogBytes)
-	fill(&l.Effects, d.Effects)
-	fill(&l.EffectBytes, d.EffectBytes)
+	l.Fuel = cmp.Or(l.Fuel, d.Fuel)
+	l.MemoryPages = cmp.Or(l.MemoryPages, d.MemoryPages)
+	l.TimeoutMs = cmp.Or(l.TimeoutMs, d.TimeoutMs)
+	l.InputBytes = cmp.Or(l.InputBytes, d.InputBytes)
+	l.OutputBytes = cmp.Or(l.OutputBytes, d.OutputBytes)
+	l.LogBytes = cmp.Or(l.LogBytes, d.LogBytes)
+	l.Effects = cmp.Or(l.Effects, d.Effects)
+	l.EffectBytes = cmp.Or(l.EffectBytes, d.EffectBytes)
 	return l
 }
 
@@ -90,9 +91,9 @@ func WithDefaults(l Limits) Limits {
 func (e *Engine) complete(l Limits) (Limits, error) {
 	l = WithDefaults(l)
 	if e.interpreter {
-		fill(&l.Depth, interpreterDepth)
+		l.Depth = cmp.Or(l.Depth, interpreterDepth)
 	}
-	fill(&l.Depth, DefaultLimits().Depth)
+	l.Depth = cmp.Or(l.Depth, DefaultLimits().Depth)
 	switch {
 	case l.MemoryPages > maxMemoryPages:
 		return l, fmt.Errorf("sandbox: a limit of %d memory pages: a module has at most %d", l.MemoryPages, maxMemoryPages)
@@ -108,10 +109,3 @@ func (e *Engine) complete(l Limits) (Limits, error) {
 
 // maxTimeoutMs is the longest time that fits a time.Duration.
 const maxTimeoutMs = math.MaxInt64 / 1_000_000
-
-func fill[T comparable](limit *T, standard T) {
-	var zero T
-	if *limit == zero {
-		*limit = standard
-	}
-}
