@@ -147,17 +147,16 @@ func (a args) u32(i int) uint32 { return uint32(a[i]) }
 // quarter of a million calls between two of its own checks.
 func (f imported) call(s *session, stack []uint64) {
 	s.charge(1)
-	if s.watch != nil {
-		s.watch.call(s, f, stack)
-		return
+	profiler := s.watch.profile()
+	if profiler != nil {
+		profiler.EnterImport(f.module+"."+f.name, s.instance.fuel.Get())
 	}
-	f.answer(s, stack)
-}
-
-func (f imported) answer(s *session, stack []uint64) {
 	result := f.do(s, stack)
 	if len(stack) > 0 { // room for a result; ignored when the type has none
 		stack[0] = result
+	}
+	if profiler != nil {
+		profiler.Leave(s.instance.fuel.Get())
 	}
 }
 

@@ -94,7 +94,7 @@ const mostWalked = 1 << 26
 
 // lines returns what reports the lines of a script, or nil.
 func (w *watch) lines(m *machine.Machine, script *source.Table) func() []machine.Range {
-	if w == nil || w.profiler == nil || script == nil {
+	if w.profile() == nil || script == nil {
 		return nil
 	}
 	w.script = true

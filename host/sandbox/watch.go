@@ -76,17 +76,25 @@ func (e *Engine) watched(tool string) *watch {
 	return w
 }
 
+// profile returns the profiler of the call, or nil.
+func (w *watch) profile() Profiler {
+	if w == nil {
+		return nil
+	}
+	return w.profiler
+}
+
 // entered is the import by which a profiled module reports.
 func entered(s *session, a args) {
-	if s.watch != nil && s.watch.profiler != nil && !s.watch.script {
-		s.watch.profiler.Enter(a.u32(0), s.instance.fuel.Get())
+	if profiler := s.watch.profile(); profiler != nil && !s.watch.script {
+		profiler.Enter(a.u32(0), s.instance.fuel.Get())
 	}
 }
 
 // left is the other one.
 func left(s *session, _ args) {
-	if s.watch != nil && s.watch.profiler != nil && !s.watch.script {
-		s.watch.profiler.Leave(s.instance.fuel.Get())
+	if profiler := s.watch.profile(); profiler != nil && !s.watch.script {
+		profiler.Leave(s.instance.fuel.Get())
 	}
 }
 
@@ -101,18 +109,7 @@ func (w *watch) spent(fuel uint64) {
 // end closes the profile of the call.
 func (w *watch) end(s *session) {
 	w.spent(s.instance.fuel.Get())
-	if w != nil && w.profiler != nil {
-		w.profiler.End(s.instance.fuel.Get())
+	if profiler := w.profile(); profiler != nil {
+		profiler.End(s.instance.fuel.Get())
 	}
-}
-
-// call makes the call of an import and reports it.
-func (w *watch) call(s *session, f imported, stack []uint64) {
-	if w.profiler == nil {
-		f.answer(s, stack)
-		return
-	}
-	w.profiler.EnterImport(f.module+"."+f.name, s.instance.fuel.Get())
-	f.answer(s, stack)
-	w.profiler.Leave(s.instance.fuel.Get())
 }
