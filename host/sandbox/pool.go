@@ -13,11 +13,11 @@ const maxIdle = 1024
 // pool keeps a module's idle instances, all of them at the module's start.
 type pool struct {
 	total *atomic.Int64 // idle instances of all modules of the engine
+	used  atomic.Uint64 // instances that were reset
 
 	mu     sync.Mutex  // guards the fields below
 	idle   []*instance // the last one used is the next, since it is in the caches
 	closed bool
-	used   uint64 // instances that were reset
 }
 
 // perModule bounds the idle instances of one module: more calls rarely run at once.
@@ -47,14 +47,6 @@ func (p *pool) put(i *instance) bool {
 	p.idle = append(p.idle, i)
 	p.total.Add(1)
 	return true
-}
-
-// everyNth counts one reset and reports whether it is the nth.
-func (p *pool) everyNth(n uint64) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.used++
-	return p.used%n == 0
 }
 
 // close discards idle instances and keeps none from now on.
@@ -96,7 +88,7 @@ func (m *Module) giveBack(i *instance) error {
 		i.discard() // the next call gets a new one
 		return nil
 	}
-	if every := m.engine.verify; every > 0 && m.pool.everyNth(every) {
+	if every := m.engine.verify; every > 0 && m.pool.used.Add(1)%every == 0 {
 		if err := i.verify(m.start); err != nil {
 			i.discard()
 			return err
