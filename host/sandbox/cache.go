@@ -82,7 +82,7 @@ func (c *cache) folders() string {
 
 // restore calls put to write a module's code into an empty folder, which replaces that of the module.
 func (c *cache) restore(folder string, put func(dir string) error) error {
-	dir, err := c.begin()
+	dir, err := unfinished(c.folders(), compiling)
 	if err != nil {
 		return err
 	}
@@ -93,10 +93,11 @@ func (c *cache) restore(folder string, put func(dir string) error) error {
 	return c.replace(dir, folder)
 }
 
-// begin makes an empty folder for code. The caller removes it, unless it keeps the code.
-func (c *cache) begin() (dir string, err error) {
-	if err = os.MkdirAll(c.folders(), 0o700); err == nil {
-		dir, err = os.MkdirTemp(c.folders(), compiling)
+// unfinished makes an empty folder in another one, and that too: another process may have removed all of
+// the cache. The caller removes it, unless it keeps the code in it.
+func unfinished(parent, prefix string) (dir string, err error) {
+	if err = os.MkdirAll(parent, 0o700); err == nil {
+		dir, err = os.MkdirTemp(parent, prefix)
 	}
 	if err != nil {
 		return "", hostFailed(fmt.Errorf("compilation cache: %w", err))
@@ -129,13 +130,9 @@ func (c *cache) replace(dir, folder string) error {
 // empty takes a module's code out of the cache at once, even if another process is using
 // it.
 func empty(folder string) error {
-	parent := filepath.Dir(folder)
-	if err := os.MkdirAll(parent, 0o700); err != nil { // another process may have removed all of it
-		return hostFailed(fmt.Errorf("compilation cache: %w", err))
-	}
-	away, err := os.MkdirTemp(parent, spoiled)
+	away, err := unfinished(filepath.Dir(folder), spoiled)
 	if err != nil {
-		return hostFailed(fmt.Errorf("compilation cache: %w", err))
+		return err
 	}
 	defer os.RemoveAll(away)
 	if err := os.Rename(folder, filepath.Join(away, "code")); err != nil && !errors.Is(err, fs.ErrNotExist) {

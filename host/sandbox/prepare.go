@@ -119,7 +119,7 @@ func (e *Engine) read(ctx context.Context, module []byte, digest Digest, limits 
 	dir, compiled, unlock := "", false, func() {}
 	if e.cache.root != "" {
 		var err error
-		if dir, err = e.cache.begin(); err != nil {
+		if dir, err = unfinished(e.cache.folders(), compiling); err != nil {
 			return nil, err
 		}
 		defer os.RemoveAll(dir)
