@@ -210,7 +210,6 @@ func (b *block) enter(fuel uint64, at level, function string, id int32, line Pla
 type motion struct {
 	*Session
 	kind   Motion
-	back   bool
 	script bool         // it looks at the script that the module interprets
 	breaks machine.Stop // the breakpoints in the module
 
@@ -247,7 +246,7 @@ func (m *motion) look() {
 // Move moves a session to the next such place, or back to the last one. When ctx ends, the session
 // is where it was, and the reason is Interrupted.
 func (s *Session) Move(ctx context.Context, kind Motion, back bool) (Stop, error) {
-	m := &motion{Session: s, kind: kind, back: back, script: s.interpreted() && kind != Continue}
+	m := &motion{Session: s, kind: kind, script: s.interpreted() && kind != Continue}
 	for _, b := range s.breaks {
 		m.breaks.Offsets = append(m.breaks.Offsets, b.rewritten...)
 		if b.Size > 0 {
@@ -318,24 +317,22 @@ func (m *motion) backwards(ctx context.Context) (Stop, error) {
 // scan executes from one position up to another, and returns the first place in between that ends the
 // motion, or the last one before the other. It stays there, or at the position.
 func (m *motion) scan(ctx context.Context, from, to uint64, last bool) (found uint64, stop Stop, err error) {
-	if err := m.rec.Seek(ctx, from); err != nil {
-		return 0, Stop{}, err
-	}
-	const pulses = 1 << 14 // enough for an interpreter to say where it is
-	switch at := m.rec.At(); {
+	err = m.rec.Seek(ctx, from)
+	begins, before := m.rec.At(), uint64(0)
+	switch {
+	case err != nil:
 	case m.script:
-		if err := m.rec.Seek(ctx, at-min(at, pulses)); err != nil {
-			return 0, Stop{}, err
-		}
+		before = 1 << 14 // enough for an interpreter to say where it is
 	case m.kind == Line || m.kind == Over: // the lines of the block before it matter
-		const before = 32 // enough for an instruction of the module, behind what the rewriter adds to each block
-		if err := m.rec.SeekFuel(ctx, m.rec.Fuel()); err != nil {
-			return 0, Stop{}, err
-		}
-		at := min(m.rec.At(), from)
-		if err := m.rec.Seek(ctx, at-min(at, before)); err != nil {
-			return 0, Stop{}, err
-		}
+		before = 32 // enough for an instruction of the module, behind what the rewriter adds to each block
+		err = m.rec.SeekFuel(ctx, m.rec.Fuel())
+		begins = min(m.rec.At(), from)
+	}
+	if err == nil && before > 0 {
+		err = m.rec.Seek(ctx, begins-min(begins, before))
+	}
+	if err != nil {
+		return 0, Stop{}, err
 	}
 	m.follower = source.Follower{Table: m.table}
 	m.trail, m.block = m.Session.trail(m.script), block{}
