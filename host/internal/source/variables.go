@@ -429,11 +429,9 @@ func baseValue(encoding uint64, size int, n uint64) string {
 		return strconv.FormatFloat(float64(math.Float32frombits(uint32(n))), 'g', -1, 32)
 	case encoding == 4 && size == 8:
 		return strconv.FormatFloat(math.Float64frombits(n), 'g', -1, 64)
-	case encoding == 5:
-		return strconv.FormatInt(signed, 10)
 	case (encoding == 6 || encoding == 8 || encoding == 0x10) && n >= ' ' && n < 0x110000 && n != 0x7f && (size > 1 || n < 0x7f):
 		return fmt.Sprintf("%d %q", n, rune(n))
-	case encoding == 6:
+	case encoding == 5 || encoding == 6: // signed, and a signed character
 		return strconv.FormatInt(signed, 10)
 	}
 	return strconv.FormatUint(n, 10)
