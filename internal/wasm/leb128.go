@@ -27,6 +27,18 @@ func AppendName(dst []byte, s string) []byte {
 	return append(AppendU32(dst, uint32(len(s))), s...)
 }
 
+// AppendItems returns a list of the binary format, its count first, with items added at the end. It
+// begins one if list is nil.
+func AppendItems(list []byte, items ...[]byte) []byte {
+	r := NewReader(list, 0, len(list))
+	count := r.U32() // 0 of nothing
+	out := append(AppendU32(nil, count+uint32(len(items))), list[r.Pos():]...)
+	for _, item := range items {
+		out = append(out, item...)
+	}
+	return out
+}
+
 // unsigned reads an unsigned LEB128 of 32 bits. As the specification asks, it
 // takes no more than five bytes, and no set bit beyond the 32nd.
 func (r *Reader) unsigned() uint32 {

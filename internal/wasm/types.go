@@ -135,6 +135,11 @@ type Export struct {
 	Offset int
 }
 
+// Append appends the export's bytes.
+func (e Export) Append(dst []byte) []byte {
+	return AppendU32(append(AppendName(dst, e.Name), byte(e.Kind)), e.Index)
+}
+
 // Const is a constant expression of one instruction and its end, the only form
 // that WebAssembly 2.0 has. [DecodeLibrary] also accepts several instructions: then Op is
 // the last one and Value means nothing.

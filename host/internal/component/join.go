@@ -408,14 +408,6 @@ func (k *linker) function(a wasm.Asm, f *fn) wasm.Asm {
 	return a
 }
 
-func list(items ...[]byte) []byte {
-	b := wasm.AppendU32(nil, uint32(len(items)))
-	for _, i := range items {
-		b = append(b, i...)
-	}
-	return b
-}
-
 func sized(b []byte) []byte { return append(wasm.AppendU32(nil, uint32(len(b))), b...) }
 
 // export is an export of the joined module.
@@ -477,33 +469,32 @@ func (k *linker) encode(exports []export, notes ...[]byte) []byte {
 		globals = append(globals, append([]byte{byte(g.t.Type), mutable}, g.expr...))
 	}
 	for _, e := range exports {
-		b := wasm.AppendName(nil, e.name)
+		x := wasm.Export{Name: e.name, Kind: wasm.ExternMemory}
 		if e.f != nil {
-			exported = append(exported, wasm.AppendU32(append(b, byte(wasm.ExternFunc)), e.f.index))
-		} else {
-			exported = append(exported, append(b, byte(wasm.ExternMemory), 0))
+			x.Kind, x.Index = wasm.ExternFunc, e.f.index
 		}
+		exported = append(exported, x.Append(nil))
 	}
 	m := &wasm.Module{}
-	m.SetBody(wasm.SectionType, list(lists.Map(k.types, func(t wasm.FuncType) []byte { return t.Append(nil) })...))
-	m.SetBody(wasm.SectionImport, list(imports...))
-	m.SetBody(wasm.SectionFunction, list(funcs...))
+	m.SetBody(wasm.SectionType, wasm.AppendItems(nil, lists.Map(k.types, func(t wasm.FuncType) []byte { return t.Append(nil) })...))
+	m.SetBody(wasm.SectionImport, wasm.AppendItems(nil, imports...))
+	m.SetBody(wasm.SectionFunction, wasm.AppendItems(nil, funcs...))
 	if t := k.table; t != nil {
-		m.SetBody(wasm.SectionTable, list(append([]byte{byte(wasm.FuncRef), 0}, wasm.AppendU32(nil, t.size)...)))
-		m.SetBody(wasm.SectionElement, list(t.segments()...))
+		m.SetBody(wasm.SectionTable, wasm.AppendItems(nil, append([]byte{byte(wasm.FuncRef), 0}, wasm.AppendU32(nil, t.size)...)))
+		m.SetBody(wasm.SectionElement, wasm.AppendItems(nil, t.segments()...))
 	}
 	limits := append([]byte{0}, wasm.AppendU32(nil, k.memory.Min)...)
 	if k.memory.HasMax {
 		limits = wasm.AppendU32(append([]byte{1}, limits[1:]...), k.memory.Max)
 	}
-	m.SetBody(wasm.SectionMemory, list(limits))
-	m.SetBody(wasm.SectionGlobal, list(globals...))
-	m.SetBody(wasm.SectionExport, list(exported...))
-	m.SetBody(wasm.SectionCode, list(code...))
+	m.SetBody(wasm.SectionMemory, wasm.AppendItems(nil, limits))
+	m.SetBody(wasm.SectionGlobal, wasm.AppendItems(nil, globals...))
+	m.SetBody(wasm.SectionExport, wasm.AppendItems(nil, exported...))
+	m.SetBody(wasm.SectionCode, wasm.AppendItems(nil, code...))
 	if len(data) > 0 {
-		m.SetBody(wasm.SectionData, list(data...))
+		m.SetBody(wasm.SectionData, wasm.AppendItems(nil, data...))
 	}
-	notes = append(notes, append(wasm.AppendName(nil, "name"), append([]byte{1}, sized(list(names...))...)...))
+	notes = append(notes, append(wasm.AppendName(nil, "name"), append([]byte{1}, sized(wasm.AppendItems(nil, names...))...)...))
 	for _, n := range notes {
 		m.Sections = append(m.Sections, wasm.Section{ID: wasm.SectionCustom, Body: n})
 	}

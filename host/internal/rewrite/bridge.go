@@ -75,7 +75,7 @@ func (p *pieces) typeOf(t wasm.FuncType) []byte {
 // function adds a function that is exported, whose index in the index space is known.
 func (p *pieces) function(name string, index uint32, t wasm.FuncType, body wasm.Asm) {
 	p.funcs = append(p.funcs, p.typeOf(t))
-	p.exports = append(p.exports, wasm.AppendU32(append(wasm.AppendName(nil, name), byte(wasm.ExternFunc)), index))
+	p.exports = append(p.exports, wasm.Export{Name: name, Kind: wasm.ExternFunc, Index: index}.Append(nil))
 	p.code = append(p.code, append(wasm.AppendU32(nil, uint32(len(body))), body...))
 }
 
@@ -88,10 +88,10 @@ func (p *pieces) encode() []byte {
 		{wasm.SectionType, p.types}, {wasm.SectionImport, p.imports}, {wasm.SectionFunction, p.funcs},
 		{wasm.SectionExport, p.exports}, {wasm.SectionCode, p.code},
 	} {
-		m.SetBody(s.id, appendItems([]byte{0}, s.items...))
+		m.SetBody(s.id, wasm.AppendItems(nil, s.items...))
 	}
 	if p.memory != nil {
-		m.SetBody(wasm.SectionMemory, appendItems([]byte{0}, p.memory))
+		m.SetBody(wasm.SectionMemory, wasm.AppendItems(nil, p.memory))
 	}
 	return m.Encode()
 }
@@ -102,7 +102,7 @@ var mailPage = []byte{0, 1}
 func (b *Bridge) before() []byte {
 	p := &pieces{memory: mailPage}
 	p.imports = [][]byte{importOf(BridgeHost, BridgeCall, wasm.ExternFunc, p.typeOf(numberType))}
-	p.exports = [][]byte{append(wasm.AppendName(nil, BridgeMail), byte(wasm.ExternMemory), 0)}
+	p.exports = [][]byte{wasm.Export{Name: BridgeMail, Kind: wasm.ExternMemory}.Append(nil)}
 	for i, im := range b.Imports {
 		a := wasm.Asm{noLocals}
 		for n, t := range im.Type.Params {

@@ -134,15 +134,15 @@ func (w *meter) locals(a wasm.Asm, body wasm.Code, code, locals int) wasm.Asm {
 	declared, next := w.m.Bytes(body.Pos, code), uint32(locals)
 	if len(w.n.canonical) > 0 {
 		w.scratch32, w.scratch64 = next, next+1
-		declared, next = appendItems(declared, []byte{1, byte(wasm.F32)}, []byte{1, byte(wasm.F64)}), next+2
+		declared, next = wasm.AppendItems(declared, []byte{1, byte(wasm.F32)}, []byte{1, byte(wasm.F64)}), next+2
 	}
 	if len(w.n.selects) > 0 {
 		w.condition, w.bits32, w.bits64 = next, next+1, next+2
-		declared, next = appendItems(declared, []byte{2, byte(wasm.I32)}, []byte{1, byte(wasm.I64)}), next+3
+		declared, next = wasm.AppendItems(declared, []byte{2, byte(wasm.I32)}, []byte{1, byte(wasm.I64)}), next+3
 	}
 	if !w.p.leaf {
 		w.counter = next
-		declared = appendItems(declared, []byte{1, byte(wasm.I64)})
+		declared = wasm.AppendItems(declared, []byte{1, byte(wasm.I64)})
 	}
 	return append(a, declared...)
 }

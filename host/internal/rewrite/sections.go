@@ -60,21 +60,9 @@ func (w *meter) addedImports() [][]byte {
 // items keep their bytes.
 func (w *meter) extend(id wasm.SectionID, items ...[]byte) []byte {
 	if s := w.m.Section(id); s != nil {
-		return appendItems(s.Body, items...)
+		return wasm.AppendItems(s.Body, items...)
 	}
-	return appendItems([]byte{0}, items...)
-}
-
-// appendItems returns a list of the binary format, its count first, with items
-// added at the end.
-func appendItems(list []byte, items ...[]byte) []byte {
-	r := wasm.NewReader(list, 0, len(list))
-	count := r.U32()
-	out := append(wasm.AppendU32(nil, count+uint32(len(items))), list[r.Pos():]...)
-	for _, item := range items {
-		out = append(out, item...)
-	}
-	return out
+	return wasm.AppendItems(nil, items...)
 }
 
 // globals are the counter, the limit, the depth budget and the flag of refused
@@ -136,12 +124,7 @@ func (w *meter) exports() []byte {
 	if s := w.m.Start; s != nil {
 		add(ExportStart, wasm.ExternFunc, w.moved(*s))
 	}
-	body := wasm.AppendU32(nil, uint32(len(all)))
-	for _, e := range all {
-		body = append(wasm.AppendName(body, e.Name), byte(e.Kind))
-		body = wasm.AppendU32(body, e.Index)
-	}
-	return body
+	return wasm.AppendItems(nil, lists.Map(all, func(e wasm.Export) []byte { return e.Append(nil) })...)
 }
 
 // room returns b with room for n more bytes, which it holds before it allocates.
