@@ -139,8 +139,11 @@ var forms = func() (f [256]form) {
 func (it *Iter) immediates(f form) {
 	r := &it.r
 	switch f {
-	case formMemarg:
-		it.memarg()
+	case formMemarg: // alignment, whose bit 6 would announce a memory index, and offset
+		if align := r.U32(); align >= 1<<6 {
+			r.failFeature(r.pos-1, "multiple memories", "alignment %#x", align)
+		}
+		r.U32()
 	case formI32:
 		r.S32()
 	case formI64:
@@ -163,8 +166,11 @@ func (it *Iter) immediates(f form) {
 		it.Index, it.Index2 = r.U32(), r.U32()
 	case formMemory:
 		r.zeroByte()
-	case formSelect:
-		it.selectTypes()
+	case formSelect: // a list of types, which has one entry
+		if n := r.U32(); r.err == nil && n != 1 {
+			r.Failf("select with %d types", n)
+		}
+		r.valType()
 	case formRefType:
 		r.heapType()
 	case formPrefixed:
@@ -206,15 +212,6 @@ func (r *Reader) zeroByte() {
 	}
 }
 
-// memarg reads alignment and offset of a load or store. Bit 6 of the alignment
-// would announce a memory index.
-func (it *Iter) memarg() {
-	if align := it.r.U32(); align >= 1<<6 {
-		it.r.failFeature(it.r.pos-1, "multiple memories", "alignment %#x", align)
-	}
-	it.r.U32()
-}
-
 // brTable steps over the labels; [Iter.Labels] reads them again. A count that
 // the body cannot hold has failed before the loop begins.
 func (it *Iter) brTable() {
@@ -234,15 +231,6 @@ func (it *Iter) Labels(yield func(label uint32) bool) {
 			return
 		}
 	}
-}
-
-// selectTypes reads the type list of a typed select, which has one entry.
-func (it *Iter) selectTypes() {
-	if n := it.r.U32(); it.r.err == nil && n != 1 {
-		it.r.Failf("select with %d types", n)
-		return
-	}
-	it.r.valType()
 }
 
 // prefixed reads an instruction of the 0xfc page.

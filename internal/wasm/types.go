@@ -1,6 +1,11 @@
 package wasm
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+
+	"github.com/starling-host/starling/internal/lists"
+)
 
 // ValType is the type of a value, as its byte in the binary.
 type ValType byte
@@ -31,14 +36,11 @@ func (t ValType) String() string {
 // FuncType is the type of a function.
 type FuncType struct{ Params, Results []ValType }
 
-// Equal reports whether both types have the same parameters and results.
+// Equal reports whether both types have the same parameters and results. The compiler does not turn
+// slices.Equal into a memory comparison for named bytes.
 func (t FuncType) Equal(o FuncType) bool {
-	return sameTypes(t.Params, o.Params) && sameTypes(t.Results, o.Results)
+	return string(t.Params) == string(o.Params) && string(t.Results) == string(o.Results)
 }
-
-// sameTypes is slices.Equal, which the compiler does not turn into a memory
-// comparison for named bytes.
-func sameTypes(a, b []ValType) bool { return string(a) == string(b) }
 
 // String returns the type in the text of this project: (i32, i64) -> i32.
 func (t FuncType) String() string {
@@ -50,14 +52,7 @@ func (t FuncType) String() string {
 }
 
 func typeList(ts []ValType) string {
-	s := "("
-	for i, t := range ts {
-		if i > 0 {
-			s += ", "
-		}
-		s += t.String()
-	}
-	return s + ")"
+	return "(" + strings.Join(lists.Map(ts, ValType.String), ", ") + ")"
 }
 
 // Limits are the size of a memory, in pages of 64 KiB, or of a table, in
