@@ -74,7 +74,6 @@ type coreFunc struct {
 // options are those of a lifted or lowered function.
 type options struct {
 	encoding                byte // of strings; 0 is UTF-8
-	memory                  *coreItem
 	realloc, post, callback *coreFunc
 	async                   bool
 }
@@ -550,10 +549,9 @@ func (s *scope) options(r *wasm.Reader) (o options) {
 		switch k := r.Byte(); k {
 		case 0, 1, 2:
 			o.encoding = k
-		case 3:
+		case 3: // the parts have one memory
 			s.hold(itemBytes)
-			m := s.coreItem(wasm.ExternMemory, r.U32())
-			o.memory = &m
+			s.coreItem(wasm.ExternMemory, r.U32())
 		case 4:
 			o.realloc = s.coreFunc(r)
 		case 5:
