@@ -236,10 +236,7 @@ func page(ctx context.Context, q queryer, runID string, after uint64, n int) ([]
 	if !isText(runID) {
 		return nil, nil
 	}
-	rows, err := q.Query(ctx, pageSQL, runID, int64(after), n, eventlog.MaxPayloadBytes, tail.MaxPageBytes)
-	if err != nil {
-		return nil, fmt.Errorf("pglog: read run %q: %w", runID, err)
-	}
+	rows, _ := q.Query(ctx, pageSQL, runID, int64(after), n, eventlog.MaxPayloadBytes, tail.MaxPageBytes) // CollectRows returns its error
 	evs, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (event.Event, error) {
 		values, err := row.Values()
 		if err != nil {

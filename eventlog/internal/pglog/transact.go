@@ -22,6 +22,7 @@ import (
 	"github.com/starling-host/starling/eventlog/internal/dblog"
 	"github.com/starling-host/starling/eventlog/internal/pending"
 	"github.com/starling-host/starling/internal/await"
+	"github.com/starling-host/starling/internal/lists"
 )
 
 // maxAttempts bounds how often a transaction is retried that the server rolls back
@@ -540,17 +541,9 @@ func gate(runID string) int32 {
 
 // gates returns the gates of several runs, each once and in order.
 func gates(runIDs []string) []int32 {
-	var open [gateCount]bool
-	for _, id := range runIDs {
-		open[gate(id)] = true
-	}
-	var all []int32
-	for i, is := range open {
-		if is {
-			all = append(all, int32(i))
-		}
-	}
-	return all
+	all := lists.Map(runIDs, gate)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // lockGates keeps every process from appending to the runs, until unlock.

@@ -549,9 +549,6 @@ func (c *columns) arguments(gates []int32) []any {
 // insert writes the columns, through the gates, and returns the rows of the runs that
 // were refused.
 func (c *columns) insert(ctx context.Context, conn *pgx.Conn, gates []int32) (refused []int32, err error) {
-	rows, err := conn.Query(ctx, insertSQL, c.arguments(gates)...)
-	if err != nil {
-		return nil, err
-	}
+	rows, _ := conn.Query(ctx, insertSQL, c.arguments(gates)...) // CollectRows returns its error
 	return pgx.CollectRows(rows, pgx.RowTo[int32])
 }
