@@ -78,9 +78,6 @@ func run(version, out string, platforms []string, once bool) error {
 	if err := os.RemoveAll(out); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		return err
-	}
 	for name, data := range first.files {
 		if err := write(filepath.Join(out, name), data); err != nil {
 			return err
@@ -108,6 +105,7 @@ type release struct {
 	version  string    // the same without v
 	commit   time.Time // when it was made: everything that is packed is that old
 	programs []built
+	native   string            // the path of the program for this machine
 	docs     []entry           // pages of the manual and completions
 	licenses entry             // of everything that is inside of the program
 	files    map[string][]byte // what is released, by name
@@ -175,17 +173,18 @@ func build(folder, version string, platforms []string) (*release, error) {
 		}
 		r.programs = append(r.programs, b)
 		if platform == native {
-			if err := r.describe(b.path); err != nil {
-				return nil, err
-			}
+			r.native = b.path
 		}
+	}
+	if err := r.describe(); err != nil {
+		return nil, err
 	}
 	return r, r.pack()
 }
 
 // describe has the program say its version, and print its manual and completions.
-func (r *release) describe(path string) error {
-	info, err := buildinfo.ReadFile(path)
+func (r *release) describe() error {
+	info, err := buildinfo.ReadFile(r.native)
 	if err != nil {
 		return err
 	}
@@ -193,16 +192,16 @@ func (r *release) describe(path string) error {
 		return fmt.Errorf("the program has the version %q", r.tag)
 	}
 	r.version = strings.TrimPrefix(r.tag, "v")
-	if err := r.manual(path, "run untrusted tools and prove what they did"); err != nil {
+	if err := r.manual("run untrusted tools and prove what they did"); err != nil {
 		return err
 	}
-	text, err := output(".", path, "version", "--licenses")
+	text, err := output(".", r.native, "version", "--licenses")
 	if err != nil {
 		return err
 	}
 	r.licenses = entry{name: "LICENSES.txt", mode: 0o644, data: []byte(text + "\n")}
 	for shell, name := range map[string]string{"bash": "bash/" + program, "zsh": "zsh/_" + program, "fish": "fish/" + program + ".fish", "powershell": "powershell/" + program + ".ps1"} {
-		text, err := output(".", path, "completion", shell)
+		text, err := output(".", r.native, "completion", shell)
 		if err != nil {
 			return err
 		}
@@ -214,8 +213,8 @@ func (r *release) describe(path string) error {
 
 // manual makes a page of each command from its help, which is written for a terminal and so
 // stays as it is. Completion knows the commands and their summaries.
-func (r *release) manual(path, summary string, command ...string) error {
-	help, err := output(r.source, path, append(slices.Clone(command), "--help")...)
+func (r *release) manual(summary string, command ...string) error {
+	help, err := output(r.source, r.native, append(slices.Clone(command), "--help")...)
 	if err != nil {
 		return err
 	}
@@ -230,7 +229,7 @@ func (r *release) manual(path, summary string, command ...string) error {
 		page += roff(line) + "\n"
 	}
 	r.docs = append(r.docs, entry{name: "man/man1/" + name + ".1", mode: 0o644, data: []byte(page + ".fi\n")})
-	below, err := output(r.source, path, append(append([]string{"__complete"}, command...), "")...)
+	below, err := output(r.source, r.native, append(append([]string{"__complete"}, command...), "")...)
 	if err != nil {
 		return err
 	}
@@ -242,7 +241,7 @@ func (r *release) manual(path, summary string, command ...string) error {
 		if !described || strings.HasPrefix(sub, "-") || sub == "help" || sub == "completion" {
 			continue
 		}
-		if err := r.manual(path, summary, append(slices.Clone(command), sub)...); err != nil {
+		if err := r.manual(summary, append(slices.Clone(command), sub)...); err != nil {
 			return err
 		}
 	}

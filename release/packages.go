@@ -8,9 +8,9 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -45,9 +45,7 @@ const (
 // of which npm installs the one that fits.
 func (r *release) npm() error {
 	common := func(more object) []byte {
-		for key, value := range (object{"version": r.version, "license": "Apache-2.0", "homepage": repository, "repository": object{"type": "git", "url": "git+" + repository + ".git"}}) {
-			more[key] = value
-		}
+		maps.Copy(more, object{"version": r.version, "license": "Apache-2.0", "homepage": repository, "repository": object{"type": "git", "url": "git+" + repository + ".git"}})
 		return more.json()
 	}
 	optional := object{}
@@ -96,13 +94,7 @@ func (r *release) bundles() error {
 	if err := write(filepath.Join(folder, tool[0].name), tool[0].data); err != nil {
 		return err
 	}
-	native := r.programs[0].path
-	for _, b := range r.programs {
-		if b.os == runtime.GOOS && b.arch == runtime.GOARCH {
-			native = b.path
-		}
-	}
-	text, err := output(folder, native, "mcp", "config", "claude-desktop", "--tools", folder, "--db", filepath.Join(folder, "calls.db"), "--log")
+	text, err := output(folder, r.native, "mcp", "config", "claude-desktop", "--tools", folder, "--db", filepath.Join(folder, "calls.db"), "--log")
 	if err != nil {
 		return err
 	}
