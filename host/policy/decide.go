@@ -82,8 +82,7 @@ func sides(operator, tenant *Policy) []side {
 }
 
 func (s side) verdict(line int, denied string) event.Verdict {
-	digest := s.policy.Digest()
-	return event.Verdict{Policy: digest[:], Side: s.name, Line: uint32(line), Denied: denied}
+	return event.Verdict{Policy: s.policy.identity(), Side: s.name, Line: uint32(line), Denied: denied}
 }
 
 // Decide decides about a request. A nil policy is not asked; if there are two, each must allow the request by a rule

@@ -183,6 +183,14 @@ func (p *Policy) Size() int { return p.size }
 // comments, order of keys and lines do not affect it. The order of rules does, since decisions number them.
 func (p *Policy) Digest() canon.Hash { return p.digest }
 
+// identity is the digest as events have it, which is nil without a policy. It must not be modified.
+func (p *Policy) identity() []byte {
+	if p == nil {
+		return nil
+	}
+	return p.digest[:]
+}
+
 // canonical is the hashed form of a policy.
 type canonical struct {
 	Version string              `cbor:"version"`

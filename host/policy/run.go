@@ -60,16 +60,7 @@ func From(ctx context.Context) *Run {
 
 // Identity identifies the policies, for the Sandbox of a tool in RunStarted.
 func (r *Run) Identity() *event.PolicyRef {
-	ref := &event.PolicyRef{}
-	if r.operator != nil {
-		digest := r.operator.Digest()
-		ref.Operator = digest[:]
-	}
-	if r.tenant != nil {
-		digest := r.tenant.Digest()
-		ref.Tenant = digest[:]
-	}
-	return ref
+	return &event.PolicyRef{Operator: r.operator.identity(), Tenant: r.tenant.identity()}
 }
 
 // Narrow is [Narrow] with the policies of the run.
