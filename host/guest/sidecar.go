@@ -21,6 +21,7 @@ import (
 	"github.com/starling-host/starling/host/internal/registry"
 	"github.com/starling-host/starling/host/policy"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/lists"
 	"github.com/starling-host/starling/internal/schema"
 	"github.com/starling-host/starling/internal/work"
 	"github.com/starling-host/starling/runtime/tool"
@@ -80,10 +81,7 @@ func withSidecar(budget *work.Budget, doc []byte, side *registry.Sidecar, file s
 		i := slices.IndexFunc(d.Tools, func(t abi.ToolDescription) bool { return t.Name == name })
 		switch {
 		case i < 0:
-			var has []string
-			for _, t := range d.Tools {
-				has = append(has, t.Name)
-			}
+			has := lists.Map(d.Tools, func(t abi.ToolDescription) string { return t.Name })
 			return nil, fmt.Errorf("lacks the tool %q of its sidecar; it has: %s", name, strings.Join(has, ", "))
 		case doc != nil && (says.Args != nil || says.Stdin != nil || says.Output != ""):
 			return nil, fmt.Errorf("has a sidecar with args, stdin or output for the tool %q: these are for WASI commands", name)
