@@ -119,8 +119,11 @@ func (m *Module) Custom(name string) *Section {
 	return nil
 }
 
-// Content returns the bytes of a custom section behind its name.
+// Content returns the bytes of a custom section behind its name, and nothing without a section.
 func (s *Section) Content() []byte {
+	if s == nil {
+		return nil
+	}
 	r := NewReader(s.Body, 0, len(s.Body))
 	r.Bytes(r.U32())
 	return s.Body[r.Pos():]

@@ -107,7 +107,7 @@ func (t *Table) readDWARF() bool {
 	d.sections = t.keptSections()
 	for i, name := range sectionNames {
 		if d.sections[i] == nil {
-			d.sections[i] = t.content(".debug_" + name)
+			d.sections[i] = t.module.Custom(".debug_" + name).Content()
 		}
 		if t.own != nil && t.work.Hold(len(d.sections[i])) == nil {
 			d.kept[i] = make([]byte, len(d.sections[i]))

@@ -349,21 +349,13 @@ func (t *Table) file(name string) int32 {
 	return i
 }
 
-// content returns a custom section without its name.
-func (t *Table) content(name string) []byte {
-	if s := t.module.Custom(name); s != nil {
-		return s.Content()
-	}
-	return nil
-}
-
 // keptSection is the custom section that [Trim] adds: a frame of zstd with the sections of DWARF, in
 // the order of sectionNames, each behind its length in four bytes. Bytes that nobody reads are zero.
 const keptSection = "starling.source"
 
 // keptSections returns the sections that Trim has kept, or nothing.
 func (t *Table) keptSections() (kept [len(sectionNames)][]byte) {
-	frame := t.content(keptSection)
+	frame := t.module.Custom(keptSection).Content()
 	if len(frame) == 0 {
 		return kept
 	}
