@@ -73,13 +73,16 @@ func (s settings) serve() error {
 	if err := w.send(append(begin(nil, kindReady), text...)); err != nil {
 		return err
 	}
+	m, err := w.expect(kindModule)
 	switch {
+	case err != nil:
+		return err
 	case s.Link:
-		return w.link(ctx)
+		return w.link(ctx, m.body)
 	case s.Compile:
-		return w.read(ctx, s)
+		return w.read(ctx, s, m.body)
 	}
-	return w.run(ctx, s.Folder)
+	return w.run(ctx, s.Folder, m.body)
 }
 
 // maxFromHost bounds a frame from the host: a module, or an answer.
@@ -117,13 +120,9 @@ func (w *worker) expect(k kind) (message, error) {
 
 // read reads one module. It sends what the module becomes before it compiles it: once the compiler,
 // which a module might take over, has begun, the host believes nothing but that there is code.
-func (w *worker) read(ctx context.Context, s settings) error {
-	m, err := w.expect(kindModule)
-	if err != nil {
-		return err
-	}
+func (w *worker) read(ctx context.Context, s settings, module []byte) error {
 	result := &sandbox.Prepared{}
-	p, err := sandbox.Read(ctx, runtime.GOMAXPROCS(0), m.body, s.Rewrite, s.Folder, func(p *sandbox.Prepared) bool {
+	p, err := sandbox.Read(ctx, runtime.GOMAXPROCS(0), module, s.Rewrite, s.Folder, func(p *sandbox.Prepared) bool {
 		err := w.send(appendDone(begin(w.frame, kindDone), nil, p))
 		if err == nil {
 			_, err = w.expect(kindCompile)
@@ -139,12 +138,8 @@ func (w *worker) read(ctx context.Context, s settings) error {
 
 // link links one component. It sends why the component is refused, or the size of the module and then
 // the module.
-func (w *worker) link(ctx context.Context) error {
-	m, err := w.expect(kindModule)
-	if err != nil {
-		return err
-	}
-	module, err := component.Link(work.For(ctx, len(m.body)), m.body)
+func (w *worker) link(ctx context.Context, from []byte) error {
+	module, err := component.Link(work.For(ctx, len(from)), from)
 	err = cmp.Or(w.send(appendUint(failureOf(err).append(begin(w.frame, kindDone)), uint64(len(module)))), err)
 	if err != nil {
 		return err
@@ -153,13 +148,9 @@ func (w *worker) link(ctx context.Context) error {
 }
 
 // run loads one module, whose code is in the folder, and then makes one call after the other.
-func (w *worker) run(ctx context.Context, folder string) error {
-	m, err := w.expect(kindModule)
-	if err != nil {
-		return err
-	}
+func (w *worker) run(ctx context.Context, folder string, module []byte) error {
 	collect := debug.SetGCPercent(-1) // hardly anything is garbage yet, and SetMemoryLimit holds
-	prepared, err := sandbox.DecodePrepared(m.body)
+	prepared, err := sandbox.DecodePrepared(module)
 	if err != nil {
 		return err
 	}
