@@ -188,8 +188,7 @@ func (p *program) receive(budget *work.Budget, call *sandbox.Call, input *canon.
 			return tool.ToolDiscard(errors.New("an argument has a zero byte, which no program can receive"))
 		}
 	}
-	var named map[string]json.RawMessage
-	_ = json.Unmarshal(variables, &named) // an object, or nothing
+	named := canon.Split(variables) // an object, or nothing
 	for _, name := range slices.Sorted(maps.Keys(named)) {
 		text := textOf(named[name])
 		if name != "" && !strings.ContainsAny(name, "=\x00") && !strings.Contains(text, "\x00") {

@@ -431,8 +431,7 @@ func (c *connection) pages(ctx context.Context, method string) ([]json.RawMessag
 // definition reads a server's definition of a tool member by member, and leaves out members
 // that violate the protocol instead of the tool.
 func definition(raw json.RawMessage) (d Definition) {
-	var said map[string]json.RawMessage
-	_ = json.Unmarshal(raw, &said) // a tool without a name is refused
+	said := canon.Split(raw) // a tool without a name is refused
 	for name, to := range map[string]any{"name": &d.Name, "title": &d.Title, "description": &d.Description} {
 		_ = json.Unmarshal(said[name], to)
 	}
