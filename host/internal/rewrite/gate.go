@@ -326,7 +326,7 @@ func Malformed(err error) error {
 	if f.Feature == "" {
 		what = "malformed module: " + what
 	}
-	return &Refusal{What: what, Func: -1, Offset: f.Offset, Hint: cureOfFeature(f.Feature)}
+	return &Refusal{What: what, Func: -1, Offset: f.Offset, Hint: cureOfFeature[f.Feature]}
 }
 
 // inFunc adds to a refusal which function it is in. The budget has to suffice for the names.

@@ -163,7 +163,7 @@ func TestFeaturesAreNamed(t *testing.T) {
 			var r *Refusal
 			if !errors.As(err, &r) || !strings.Contains(r.What, feature) || strings.Contains(r.What, "malformed") != strings.Contains(feature, "malformed") {
 				t.Errorf("%x: %v, want it to name %s", module[8:], err, feature)
-			} else if named := cureOfFeature(feature); r.Hint != named {
+			} else if named := cureOfFeature[feature]; r.Hint != named {
 				t.Errorf("%x: %v: hint %q, want %q", module[8:], err, r.Hint, named)
 			}
 		}
