@@ -18,10 +18,6 @@ func IsToken(s string) bool {
 // IsFieldValue reports whether s can be the value of a header (RFC 9110, section 5.5): no
 // control characters but tabs, no white space at its ends.
 func IsFieldValue(s string) bool {
-	for _, c := range []byte(s) {
-		if c < ' ' && c != '\t' || c == 0x7f {
-			return false
-		}
-	}
-	return s == strings.Trim(s, " \t")
+	control := func(c rune) bool { return c < ' ' && c != '\t' || c == 0x7f }
+	return !strings.ContainsFunc(s, control) && s == strings.Trim(s, " \t")
 }

@@ -184,11 +184,7 @@ func ParseResponse(method string, raw []byte) (*Response, error) {
 
 // Message returns what [Client.Do] returns when a server answers a request with that method so.
 func (r *Response) Message(method string) []byte {
-	header := r.Header
-	if header == nil {
-		header = http.Header{}
-	}
-	return render(method, &http.Response{StatusCode: r.Status, Header: header}, r.Body)
+	return render(method, &http.Response{StatusCode: r.Status, Header: r.Header}, r.Body)
 }
 
 // Slots bound the connections that are open at once: clients that share them share the

@@ -13,6 +13,7 @@ import (
 	"net/http/httptrace"
 	"net/netip"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -225,12 +226,8 @@ func (f *Fetcher) check(ctx context.Context, allowed reach, host string) error {
 // isPrivate reports whether a host has addresses here, none of which is public.
 func (f *Fetcher) isPrivate(ctx context.Context, host string) bool {
 	addresses, err := f.addresses(ctx, host)
-	for _, a := range addresses {
-		if refuse(a.Unmap(), false) == "" {
-			return false
-		}
-	}
-	return err == nil && len(addresses) > 0
+	public := func(a netip.Addr) bool { return refuse(a.Unmap(), false) == "" }
+	return err == nil && len(addresses) > 0 && !slices.ContainsFunc(addresses, public)
 }
 
 func (f *Fetcher) addresses(ctx context.Context, host string) ([]netip.Addr, error) {

@@ -383,10 +383,8 @@ func sortedNames(header http.Header) []string { return slices.Sorted(maps.Keys(h
 
 // wire returns the request as the server receives it.
 func (r *Request) wire(t target, idempotencyKey string) (head, message []byte) {
-	header := r.Header.Clone()
-	if header == nil {
-		header = http.Header{}
-	}
+	header := http.Header{}
+	maps.Copy(header, r.Header)
 	setDefault(header, "User-Agent", userAgent)
 	if idempotencyKey != "" {
 		setDefault(header, idempotencyHeader, idempotencyKey)
@@ -446,7 +444,8 @@ func render(method string, res *http.Response, body []byte) []byte {
 // endToEnd returns the headers without the connection's own, which RFC 9110
 // section 7.6.1 lists together with the headers that Connection names.
 func endToEnd(received http.Header) http.Header {
-	header := received.Clone()
+	header := http.Header{}
+	maps.Copy(header, received)
 	for _, list := range received["Connection"] {
 		for _, name := range splitList(list) {
 			delete(header, http.CanonicalHeaderKey(name))

@@ -78,9 +78,7 @@ type finder struct {
 
 func (f *finder) look(text, place, field string) {
 	names, err := namesIn(text)
-	if f.err == nil {
-		f.err = err
-	}
+	f.err = cmp.Or(f.err, err)
 	for _, name := range names {
 		if p := (Placeholder{name, place, field}); !f.known[p] {
 			f.known[p] = true
