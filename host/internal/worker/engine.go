@@ -1,6 +1,7 @@
 package worker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -59,17 +60,13 @@ func (c Config) complete() Config {
 	if c.MaxCalls <= 0 {
 		c.MaxCalls = 4 * runtime.GOMAXPROCS(0)
 	}
-	if c.Scheduler == nil {
-		c.Scheduler = scheduler.New(runtime.GOMAXPROCS(0))
-	}
+	c.Scheduler = cmp.Or(c.Scheduler, scheduler.New(runtime.GOMAXPROCS(0)))
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
 	if c.MaxIdle <= 0 {
 		c.MaxIdle = 2 * runtime.GOMAXPROCS(0)
 	}
 	if c.Grace <= 0 {
 		c.Grace = defaultGrace
-	}
-	if c.Logger == nil {
-		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return c
 }
