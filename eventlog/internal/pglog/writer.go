@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -153,9 +154,7 @@ func (n *writer) attemptEach(b *batch, again bool) (conflicts, error) {
 		if err != nil {
 			return nil, err
 		}
-		for r, err := range bad {
-			lost[r] = err
-		}
+		maps.Copy(lost, bad)
 	}
 	return lost, nil
 }

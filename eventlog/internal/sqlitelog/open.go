@@ -1,6 +1,7 @@
 package sqlitelog
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"errors"
@@ -48,9 +49,7 @@ const (
 // writable, and then creates nothing beside it. The directory has to be on this machine:
 // processes coordinate through memory that they share.
 func Open(ctx context.Context, path string, o Options) (*Log, error) {
-	if o.Synchronous == "" {
-		o.Synchronous = "FULL"
-	}
+	o.Synchronous = cmp.Or(o.Synchronous, "FULL")
 	if o.Synchronous != "FULL" && o.Synchronous != "NORMAL" {
 		return nil, fmt.Errorf("sqlitelog: synchronous %q: want FULL or NORMAL", o.Synchronous)
 	}
