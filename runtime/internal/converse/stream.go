@@ -221,8 +221,9 @@ type Message struct {
 	// StopReason and RequestID are for the last chunk.
 	StopReason, RequestID string
 
-	queue []provider.StreamChunk
-	open  map[int64]*block
+	queue  []provider.StreamChunk
+	open   map[int64]*block
+	counts provider.Usage // as they were added last
 }
 
 // block is a block that has not been closed.
@@ -338,6 +339,14 @@ func (m *Message) arguments(b *block, text string) {
 // Usage adds the counts so far.
 func (m *Message) Usage(u provider.Usage) {
 	m.Push(provider.StreamChunk{Kind: provider.ChunkUsage, Usage: &u})
+}
+
+// NewUsage adds the counts so far if they are new: some servers repeat them with every event.
+func (m *Message) NewUsage(u provider.Usage) {
+	if u != m.counts {
+		m.counts = u
+		m.Usage(u)
+	}
 }
 
 // end adds the last chunk.

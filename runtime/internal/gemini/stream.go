@@ -16,7 +16,6 @@ type reader struct {
 	block  int64              // number of the last block
 	kind   provider.ChunkKind // of the open block, or 0
 	calls  int
-	usage  provider.Usage
 	finish string
 }
 
@@ -91,11 +90,7 @@ func (s *reader) Event(m *converse.Message, data converse.ServerEvent) error {
 		}
 	}
 	if u := ev.Usage; u != nil { // the counts of the response so far
-		now := provider.Usage{InputTokens: u.Prompt + u.ToolPrompt, OutputTokens: u.Candidates + u.Thoughts, CacheReadTokens: u.Cached}
-		if now != s.usage {
-			s.usage = now
-			m.Usage(now)
-		}
+		m.NewUsage(provider.Usage{InputTokens: u.Prompt + u.ToolPrompt, OutputTokens: u.Candidates + u.Thoughts, CacheReadTokens: u.Cached})
 	}
 	return nil
 }

@@ -17,7 +17,6 @@ import (
 // reader implements [converse.Reader].
 type reader struct {
 	calls   calls
-	usage   provider.Usage // as it was last sent on
 	finish  string
 	refuses bool // the model explains why it does not answer; the finish_reason is still "stop"
 	done    bool // "[DONE]" has come
@@ -53,8 +52,8 @@ func (s *reader) Event(m *converse.Message, data converse.ServerEvent) error {
 			return err
 		}
 	}
-	s.count(m, ev.Groq.Usage)
-	s.count(m, ev.Usage)
+	ev.Groq.Usage.count(m)
+	ev.Usage.count(m)
 	return nil
 }
 
@@ -125,19 +124,15 @@ type usage struct {
 	CacheHitTokens int64 `json:"prompt_cache_hit_tokens"` // DeepSeek
 }
 
-// count sends on counts that are new. Some servers repeat them with every event.
-func (s *reader) count(m *converse.Message, u *usage) {
+// count sends on counts that are new. The counts may be nil.
+func (u *usage) count(m *converse.Message) {
 	if u == nil {
 		return
 	}
-	now := provider.Usage{
+	m.NewUsage(provider.Usage{
 		InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens,
 		CacheReadTokens: max(u.PromptDetails.CachedTokens, u.CacheHitTokens), CacheCreateTokens: u.PromptDetails.CacheWriteTokens,
-	}
-	if now != s.usage {
-		s.usage = now
-		m.Usage(now)
-	}
+	})
 }
 
 // refusal reads the body of an error response, which may have the status 200.
