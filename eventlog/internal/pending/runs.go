@@ -179,9 +179,7 @@ func (s *Runs[W]) Close() bool {
 func (s *Runs[W]) Stop(cause error, batch []Item[W]) {
 	s.Lock()
 	defer s.Unlock()
-	if s.failed == nil {
-		s.failed = fmt.Errorf("%w: %w", eventlog.ErrLogStopped, cause)
-	}
+	s.failed = cmp.Or(s.failed, fmt.Errorf("%w: %w", eventlog.ErrLogStopped, cause))
 	s.stopped.Store(true)
 	for _, all := range s.runs {
 		for _, r := range slices.Clone(all) {

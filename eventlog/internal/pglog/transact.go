@@ -167,9 +167,7 @@ func commit(ctx context.Context, tx pgx.Tx) error {
 	defer cancel()
 	waited(tx.Conn())
 	err := tx.Commit(ctx)
-	if err == nil {
-		err = waited(tx.Conn())
-	}
+	err = cmp.Or(err, waited(tx.Conn()))
 	e, fromServer := errors.AsType[*pgconn.PgError](err)
 	switch {
 	case err == nil:
@@ -489,10 +487,8 @@ func (l *Log) commitOutcome(m *mark, cause error) error {
 		var found int64
 		err := l.pool.AcquireFunc(ctx, func(conn *pgxpool.Conn) error {
 			waited(conn.Conn())
-			if err := conn.QueryRow(ctx, sql, m.slot, time.Now().UnixNano()).Scan(&found); err != nil {
-				return err
-			}
-			return waited(conn.Conn())
+			err := conn.QueryRow(ctx, sql, m.slot, time.Now().UnixNano()).Scan(&found)
+			return cmp.Or(err, waited(conn.Conn()))
 		})
 		if err == nil && found == m.value {
 			return nil

@@ -1,6 +1,7 @@
 package pglog
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,9 +128,7 @@ func (n *writer) attempt(b *batch, again bool) (conflicts, error) {
 	}
 	waited(n.conn)
 	refused, err := b.columns.insert(ctx, n.conn, gates(lists.Map(b.runs, func(r *run) string { return r.ID })))
-	if err == nil {
-		err = waited(n.conn)
-	}
+	err = cmp.Or(err, waited(n.conn))
 	switch {
 	case (isConflict(err) || isModuleLost(err)) && len(b.runs) > 1:
 		return n.attemptEach(b, again)
@@ -222,9 +221,7 @@ func confirm(ctx context.Context, conn *pgx.Conn) error {
 	})
 	waited(conn)
 	_, err := conn.Exec(late, fmt.Sprintf(durably, true)+"; "+confirmSQL)
-	if err == nil {
-		err = waited(conn)
-	}
+	err = cmp.Or(err, waited(conn))
 	if !stop() {
 		<-gaveUp
 		closeConn(conn) // the request to give up must not meet another statement
