@@ -1,5 +1,7 @@
 package wasm
 
+import "cmp"
+
 // valType reads a value type.
 func (r *Reader) valType() ValType {
 	b := r.Byte()
@@ -131,11 +133,7 @@ func (r *Reader) constant() Const {
 		}
 	}
 	if end := r.Byte(); r.err == nil && Op(end) != OpEnd {
-		f := opFeature(end)
-		if f == "" {
-			f = "extended constant expressions"
-		}
-		r.failFeature(r.pos-1, f, "opcode %#x after a constant", end)
+		r.failFeature(r.pos-1, cmp.Or(opFeature(end), "extended constant expressions"), "opcode %#x after a constant", end)
 	}
 	c.End = r.pos
 	return c

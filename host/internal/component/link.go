@@ -141,9 +141,7 @@ func (k *linker) link(note []byte) []byte {
 	if k.plugin {
 		k.startPlugin(starts)
 	}
-	if k.memory == nil { // it computes with numbers alone; the guest side needs a memory
-		k.memory = &wasm.Limits{Min: 1}
-	}
+	k.memory = cmp.Or(k.memory, &wasm.Limits{Min: 1}) // without one it computes with numbers alone; the guest side needs a memory
 	exports := []export{{abi.ExportMemory, nil}}
 	if k.command {
 		f := k.resolve(k.tools[0].f.lift)

@@ -266,9 +266,7 @@ func (v *viewer) kind(at uint64, depth int) (k kind) {
 	if strings.Contains(kindForms[k.tag], "%") {
 		inner = v.kind(k.of, depth+1)
 	}
-	if k.name == "" {
-		k.name = strings.Replace(cmp.Or(kindForms[k.tag], "?"), "%", inner.name, 1)
-	}
+	k.name = cmp.Or(k.name, strings.Replace(cmp.Or(kindForms[k.tag], "?"), "%", inner.name, 1))
 	switch k.tag {
 	case dwarf.TagTypedef, dwarf.TagConstType, dwarf.TagVolatileType, dwarf.TagRestrictType:
 		inner.name = k.name
