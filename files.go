@@ -71,6 +71,9 @@ type readFolder struct {
 //
 // Begin the calls soon: nothing uses the files before, so a removal of unused modules can take them away.
 func (db *DB) Files(ctx context.Context, folders ...Folder) (f *Files, err error) {
+	if len(folders) == 0 {
+		return &Files{db: db}, nil
+	}
 	log, err := db.Log(ctx)
 	if err != nil {
 		return nil, err
@@ -106,9 +109,6 @@ func (db *DB) readFolders(ctx context.Context, log store.Database, folders []Fol
 			return nil, &FolderError{Path: given.Path, Err: err}
 		}
 		trees[given.At] = root
-	}
-	if len(folders) == 0 {
-		return f, nil
 	}
 	root, above := workspace.Join(trees)
 	f.given.Root = root[:]

@@ -230,12 +230,13 @@ func (p *pair) list(fd, real int) {
 			}
 		}
 		b := make([]byte, 64<<10)
-		n, err := unix.ReadDirent(real, b)
-		if err != nil {
-			return err
+		for { // a signal may cut an answer short
+			n, err := unix.ReadDirent(real, b)
+			if err != nil || n == 0 {
+				return err
+			}
+			_, _, want = unix.ParseDirent(b[:n], -1, want)
 		}
-		_, _, want = unix.ParseDirent(b[:n], -1, nil)
-		return nil
 	}) {
 		return
 	}
