@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
+	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -340,5 +342,79 @@ func TestBreakpointsAreBounded(t *testing.T) {
 	s.Delete(1)
 	if _, err := s.Watch(0, 4); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestASessionBeginsAtTheLineThatFailed: the line calls a function of the user for the text of its error, whose
+// lines are the last ones to begin.
+func TestASessionBeginsAtTheLineThatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		code, input, function string
+		line                  int
+	}{
+		"tool.js": {`import { tool } from "starling";
+const text = (v) => {
+  const s = String(v);
+  return s;
+};
+function check(v) {
+  if (v > 5)
+    throw new Error("too much: " + text(v));
+}
+export default tool({
+  name: "score", description: "Scores.",
+  execute() {
+    check(8);
+  },
+});
+`, `{}`, "check", 8},
+		"tool.py": {`def text(v):
+    s = str(v)
+    return s
+
+def check(v):
+    if v > 5:
+        raise ValueError("too much: " + text(v))
+
+def score(points: int) -> int:
+    """Scores."""
+    try:
+        check(points)
+    except ValueError as e:
+        raise RuntimeError(text(1)) from e
+    return points
+`, `{"points":8}`, "score", 14},
+		"tool.c": {`static int text(int v) {
+	int s = v + 1;
+	return s;
+}
+
+int main(void) {
+	int v = 8;
+	return text(v);
+}
+`, `{"args":[],"stdin":""}`, "main", 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			if err := os.WriteFile(path, []byte(c.code), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasSuffix(name, ".c") {
+				treetest.Needs(t, "c")
+				if out, err := exec.Command("clang", "--target=wasm32-wasi", "-g", "-O0", "-o", path+".wasm", path).CombinedOutput(); err != nil {
+					t.Fatalf("clang: %v\n%s", err, out)
+				}
+				path += ".wasm"
+			}
+			s, _, _ := openFile(t, path, c.input, func(file string) bool { return filepath.Base(file) == name })
+			f := s.Frames()[0]
+			if f.Line != c.line || !strings.Contains(f.Function, c.function) {
+				t.Errorf("it begins at line %d of %s, want %d of %s", f.Line, f.Function, c.line, c.function)
+			}
+			if len(s.Breakpoints()) != 0 {
+				t.Error("a breakpoint is left")
+			}
+		})
 	}
 }
