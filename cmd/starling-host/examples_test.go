@@ -141,6 +141,9 @@ func exampleFolder(t *testing.T) string {
 	if err := os.WriteFile(filepath.Join(dir, "gojq.wasm"), program, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Mkdir(filepath.Join(dir, "sales"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	run := exec.Command("starling-host", "run", "dice.wasm")
 	run.Dir = dir
 	if out, err := run.CombinedOutput(); err != nil {

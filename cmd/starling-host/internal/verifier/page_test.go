@@ -96,7 +96,7 @@ func (b *browser) verdict(t *testing.T, bundle []byte) (title, text string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if beside := len(page) - len(bundle)*4/3; beside > 5_750_000 {
+	if beside := len(page) - len(bundle)*4/3; beside > 5_800_000 {
 		t.Errorf("the page has %d bytes beside the bundle", beside)
 	}
 	path := filepath.Join(t.TempDir(), "page.html")
