@@ -111,7 +111,10 @@ func (k Key) cipher(runID string) (runCipher, error) {
 		return runCipher{}, err
 	}
 	block, _ := aes.NewCipher(secret) // it has the right length
-	aead, _ := cipher.NewGCM(block)   // as AES has the right size of blocks
+	aead, err := cipher.NewGCM(block)
+	if err != nil { // a process that may use nothing but FIPS 140
+		return runCipher{}, fmt.Errorf("cipherlog: %w", err)
+	}
 	return runCipher{k.of().id, aead}, nil
 }
 
