@@ -297,7 +297,8 @@ func (s *Session) begin(ctx context.Context) error {
 func (s *Session) blame(ctx context.Context) error {
 	frames := s.Frames()
 	if !s.interpreted() {
-		for range slices.DeleteFunc(frames, func(f Frame) bool { return !f.Own })[1:] {
+		frames = slices.DeleteFunc(frames[:len(frames)-1], func(f Frame) bool { return !f.Own }) // the export may be a macro in the user's file
+		for i := 1; i < len(frames); i++ {
 			if _, err := s.Move(ctx, Out, true); err != nil {
 				return err
 			}
