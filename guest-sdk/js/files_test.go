@@ -68,6 +68,7 @@ var writingPrograms = []struct{ name, code, want string }{
 	{"a link that is removed", `await fs.rm("back", { recursive: true }); return fs.readdir("sub")`, `["a","deep.txt"]`},
 	{"not removed", failing(`fs.rmdir("sub")`, `fs.unlink("sub")`, `fs.rmdir("table.csv")`, `fs.rm("back/", { recursive: true })`, `fs.rename("sub", "sub/a/b")`, `fs.rename("table.csv", "sub")`, `fs.rename("sub", "many")`, `fs.rename("/workspace", "/other")`, `fs.rename("table.csv", "/data/in/x")`), `["ENOTEMPTY","EISDIR","ENOTDIR","ENOTDIR","EINVAL","EISDIR","ENOTEMPTY","EROFS","EXDEV"]`},
 	{"renamed", `await fs.rename("table.csv", "sub/t.csv"); await fs.rename("sub", "moved"); return [await fs.readFile("moved/t.csv", "utf8"), await fs.readdir("moved"), await fs.access("sub").catch((e) => e.code)]`, `["n,x\n1,a\n2,b\n",["a","deep.txt","t.csv"],"ENOENT"]`},
+	{"not copied over another", `await fs.writeFile("c", "kept"); try { await fs.copyFile("/data/in/a.txt", "c", 1) } catch (e) { return [e.code, await fs.readFile("c", "utf8")] }`, `["EEXIST","kept"]`},
 	{"copied", `await fs.copyFile("/data/in/a.txt", "a.txt"); return fs.readFile("a.txt", "utf8")`, `"given"`},
 	{"too large", `const b = new Uint8Array(30 << 20); for (let i = 0; i < 10; i++) await fs.writeFile("f" + i, b)`, "ENOSPC: no space left on device, write 'f8'"},
 	{"times", `await fs.writeFile("a", "x"); await fs.writeFile("b", "x"); const [a, b] = [await fs.stat("a"), await fs.stat("b")]; return [b.mtimeMs > a.mtimeMs, a.mtimeMs % 1000, a.mtime.getFullYear()]`, `[true,0,2000]`},

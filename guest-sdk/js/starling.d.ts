@@ -89,7 +89,7 @@ declare module "starling" {
     readFile(path: string): Promise<Uint8Array>;
     writeFile(path: string, data: string | ArrayBuffer | ArrayBufferView, options?: WriteOptions): Promise<void>;
     appendFile(path: string, data: string | ArrayBuffer | ArrayBufferView, options?: WriteOptions): Promise<void>;
-    copyFile(from: string, to: string): Promise<void>;
+    copyFile(from: string, to: string, mode?: number): Promise<void>;
     /** The names in the order of their bytes. */
     readdir(path: string, options: { withFileTypes: true; recursive?: boolean }): Promise<Dirent[]>;
     readdir(path: string, options?: { recursive?: boolean }): Promise<string[]>;

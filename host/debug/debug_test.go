@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,7 +15,6 @@ import (
 	"github.com/starling-host/starling/host/debug"
 	"github.com/starling-host/starling/host/guest"
 	"github.com/starling-host/starling/host/sandbox"
-	"github.com/starling-host/starling/internal/treetest"
 	"github.com/starling-host/starling/runtime/agent"
 )
 
@@ -384,28 +382,32 @@ def score(points: int) -> int:
         raise RuntimeError(text(1)) from e
     return points
 `, `{"points":8}`, "score", 14},
-		"tool.c": {`static int text(int v) {
-	int s = v + 1;
-	return s;
+		"handled.js": {`import { tool } from "starling";
+const text = (v) => {
+  const s = String(v);
+  return s;
+};
+function check(v) {
+  if (v > 5)
+    throw new Error("too much: " + text(v));
 }
-
-int main(void) {
-	int v = 8;
-	return text(v);
-}
-`, `{"args":[],"stdin":""}`, "main", 8},
+export default tool({
+  name: "score", description: "Scores.",
+  execute() {
+    try {
+      check(8);
+    } catch (e) {
+      console.error(e);
+    }
+    throw new Error("in the end: " + text(1));
+  },
+});
+`, `{}`, "execute", 18},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
 			if err := os.WriteFile(path, []byte(c.code), 0o600); err != nil {
 				t.Fatal(err)
-			}
-			if strings.HasSuffix(name, ".c") {
-				treetest.Needs(t, "c")
-				if out, err := exec.Command("clang", "--target=wasm32-wasi", "-g", "-O0", "-o", path+".wasm", path).CombinedOutput(); err != nil {
-					t.Fatalf("clang: %v\n%s", err, out)
-				}
-				path += ".wasm"
 			}
 			s, _, _ := openFile(t, path, c.input, func(file string) bool { return filepath.Base(file) == name })
 			f := s.Frames()[0]

@@ -58,7 +58,7 @@ type Session struct {
 
 	effects  []Effect
 	outcome  string
-	told     string // what the tool has written, and how the call failed
+	told     string // what the tool has written, and how it failed; empty for another end
 	diverged bool
 	returned bool // from its export, perhaps with an error of the tool
 
@@ -160,8 +160,8 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 		s.outcome = t.Call.ErrorType + ": " + firstLines(strings.TrimPrefix(t.Call.Error, "tool: "))
 	}
 	for _, ev := range events {
-		if failed, err := ev.AsToolCallFailed(); err == nil && ev.Seq == t.Call.Last {
-			s.told = failed.Log + "\n" + failed.Error
+		if failed, err := ev.AsToolCallFailed(); err == nil && ev.Seq == t.Call.Last && failed.ErrorType == event.ErrorTool && !s.diverged {
+			s.told = failed.Log + "\n" + failed.Error // a limit stops anywhere
 		}
 	}
 	s.choose(o.Own)
@@ -285,31 +285,22 @@ func (s *Session) begin(ctx context.Context) error {
 	switch {
 	case err == nil && stop.Reason != Stepped:
 		err = s.rec.Seek(ctx, s.rec.End())
-	case err == nil && s.target.Call.State != span.OK:
+	case err == nil && s.interpreted() && s.told != "":
 		err = s.blame(ctx)
 	}
 	return err
 }
 
-// blame goes from the last line that began to the one that failed, which may have called the function of the
-// other. It is the line that the traceback of a script names, and in another language the last one that ran:
-// the outermost of the user's.
+// blame goes from the last line of a script that began to the one that failed, which may have called the
+// function of the other for the text of its error. A traceback names it, and its function still runs.
 func (s *Session) blame(ctx context.Context) error {
-	frames := s.Frames()
-	if !s.interpreted() {
-		frames = slices.DeleteFunc(frames[:len(frames)-1], func(f Frame) bool { return !f.Own }) // the export may be a macro in the user's file
-		for i := 1; i < len(frames); i++ {
-			if _, err := s.Move(ctx, Out, true); err != nil {
-				return err
-			}
-		}
+	named, began := s.named(), s.rec.At()
+	i := slices.IndexFunc(s.Frames(), func(f Frame) bool { return f.Script && named[Place{File: f.File, Line: f.Line}] })
+	if i <= 0 {
 		return nil
 	}
-	raised, began := s.raised(), s.rec.At()
-	if raised.Line == 0 || frames[0].Line == raised.Line && frames[0].File == raised.File {
-		return nil
-	}
-	s.breaks = []*Breakpoint{{script: raised}}
+	f := s.Frames()[i]
+	s.breaks = []*Breakpoint{{script: Place{File: f.File, Line: f.Line}}}
 	stop, err := s.Move(ctx, Continue, true)
 	s.breaks = nil
 	if err == nil && stop.Reason != Hit {
@@ -321,30 +312,27 @@ func (s *Session) blame(ctx context.Context) error {
 // The lines of tracebacks: those of Python, of JavaScript, and of the programs of run_py and run_js.
 var (
 	pythonLine  = lazy.Regexp(`(?m)^ *File "(.+)", line (\d{1,9})(?:, in|$)`)
-	scriptLine  = lazy.Regexp(`(?m)^ +at (?:.* )?\(?([^ ()]+):(\d{1,9}):\d+\)?$`)
+	scriptLine  = lazy.Regexp(`(?m)^ +at (?:.* \()?([^()\n]+):(\d{1,9}):\d+\)?$`)
 	programLine = lazy.Regexp(`(?m)^ +at line ()(\d{1,9}), column \d+`)
 )
 
-// raised returns the innermost line of a traceback that is in one of the user's files, or none. The text
-// comes from the guest, and decides nothing but where a session begins.
-func (s *Session) raised() Place {
-	lines := pythonLine().FindAllStringSubmatch(s.told, -1)
-	slices.Reverse(lines) // the innermost is the last one
-	lines = slices.Concat(lines, scriptLine().FindAllStringSubmatch(s.told, -1), programLine().FindAllStringSubmatch(s.told, -1))
-	for _, m := range lines {
-		line, _ := strconv.Atoi(m[2])
-		at := Place{File: m[1], Line: line}
-		switch {
-		case at.File == "" && s.table.Format() == source.JavaScript:
-			at = Place{File: "<input>", Line: line + programBegins}
-		case at.File == "":
-			at.File = "<program>"
-		}
-		if s.own == nil || s.own[at.File] {
-			return at
-		}
+// named returns the lines that tracebacks name. The text comes from the guest, and decides nothing but where a
+// session begins.
+func (s *Session) named() map[Place]bool {
+	traced, program, before := pythonLine(), "<program>", 0
+	if s.table.Format() == source.JavaScript {
+		traced, program, before = scriptLine(), "<input>", programBegins
 	}
-	return Place{}
+	places := map[Place]bool{}
+	for _, m := range traced.FindAllStringSubmatch(s.told, -1) {
+		line, _ := strconv.Atoi(m[2])
+		places[Place{File: m[1], Line: line}] = true
+	}
+	for _, m := range programLine().FindAllStringSubmatch(s.told, -1) {
+		line, _ := strconv.Atoi(m[2])
+		places[Place{File: program, Line: line + before}] = true
+	}
+	return places
 }
 
 // programBegins is how many lines run_js has before those of its program.

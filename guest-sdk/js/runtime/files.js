@@ -247,9 +247,9 @@ export const fs = {
     isText(options);
     write(path, toContent(data), operation("open", path), options?.flag ?? "a");
   },
-  async copyFile(from, to) {
+  async copyFile(from, to, mode = 0) { // 1 is COPYFILE_EXCL, and the others ask for what nobody can see
     const both = operation("copyfile", from, to);
-    write(to, read(from, both), both, "w");
+    write(to, read(from, both), both, mode & 1 ? "wx" : "w");
   },
   async readdir(path, { recursive, withFileTypes } = {}) {
     const all = (parentPath, prefix) => list(parentPath, operation("scandir", parentPath)).flatMap(({ name, kind }) => [

@@ -35,8 +35,13 @@ let listener = () => {}; // hears what is printed as well
 export const listen = (listen) => { listener = listen; };
 export const print = (text) => (listener(text), host(PRINT, encode(text)));
 
-// UTF-8. A surrogate without its other half becomes U+FFFD.
-export const encode = (text) => host(ENCODE, text.toWellFormed());
+// UTF-8. A surrogate without its other half becomes U+FFFD. When memory is short, the adapter gets no bytes of
+// the text, and UTF-8 never has fewer than the text has units of UTF-16.
+export function encode(text) {
+  const buffer = host(ENCODE, text.toWellFormed());
+  if (buffer.byteLength < text.length) throw new InternalError("out of memory");
+  return buffer;
+}
 export const decode = (buffer) => host(DECODE, buffer).toWellFormed();
 
 // compress takes whole blocks into the state of a hash, whose length says of which.
