@@ -114,6 +114,12 @@ function reach(path, operation, folder, makes) {
   return place;
 }
 
+// askAt calls a function for the place that a path leads to, as reach finds it, and returns the errno.
+function askAt(what, path, operation, folder, makes) {
+  const { fd, name } = reach(path, operation, folder, makes);
+  return ask(what, [fd], name);
+}
+
 // ---- what is there ----
 
 class Entry {
@@ -263,10 +269,7 @@ export const fs = {
   async access(path) { statsOf(path, operation("access", path)); },
   async mkdir(path, { recursive } = {}) {
     const making = operation("mkdir", path);
-    const make = (path) => {
-      const { fd, name } = reach(path, making, EEXIST, true);
-      return ask(MKDIR, [fd], name);
-    };
+    const make = (path) => askAt(MKDIR, path, making, EEXIST, true);
     if (!recursive || typeof path !== "string" || path === "") return check(make(path), making);
     for (let end = 0; end < path.length;) {
       end = path.indexOf("/", end + 1);
@@ -289,8 +292,14 @@ export const fs = {
       if (!force || error?.code !== "ENOENT") throw error;
     }
   },
-  async rmdir(path) { check(ask(RMDIR, [reach(path, operation("rmdir", path), EBUSY).fd], locate(path).name), operation("rmdir", path)); },
-  async unlink(path) { check(ask(UNLINK, [reach(path, operation("unlink", path), EISDIR).fd], locate(path).name), operation("unlink", path)); },
+  async rmdir(path) {
+    const removing = operation("rmdir", path);
+    check(askAt(RMDIR, path, removing, EBUSY), removing);
+  },
+  async unlink(path) {
+    const removing = operation("unlink", path);
+    check(askAt(UNLINK, path, removing, EISDIR), removing);
+  },
   async rename(from, to) {
     const moving = operation("rename", from, to);
     const a = reach(from, moving, EBUSY), b = reach(to, moving, EBUSY, true);
