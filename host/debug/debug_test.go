@@ -343,14 +343,8 @@ func TestBreakpointsAreBounded(t *testing.T) {
 	}
 }
 
-// TestASessionBeginsAtTheLineThatFailed: the line calls a function of the user for the text of its error, whose
-// lines are the last ones to begin.
-func TestASessionBeginsAtTheLineThatFailed(t *testing.T) {
-	for name, c := range map[string]struct {
-		code, input, function string
-		line                  int
-	}{
-		"tool.js": {`import { tool } from "starling";
+// checks begins a tool with 12 lines.
+const checks = `import { tool } from "starling";
 const text = (v) => {
   const s = String(v);
   return s;
@@ -362,7 +356,16 @@ function check(v) {
 export default tool({
   name: "score", description: "Scores.",
   execute() {
-    check(8);
+`
+
+// TestASessionBeginsAtTheLineThatFailed: the line calls a function of the user for the text of its error, whose
+// lines are the last ones to begin.
+func TestASessionBeginsAtTheLineThatFailed(t *testing.T) {
+	for name, c := range map[string]struct {
+		code, input, function string
+		line                  int
+	}{
+		"tool.js": {checks + `    check(8);
   },
 });
 `, `{}`, "check", 8},
@@ -382,19 +385,7 @@ def score(points: int) -> int:
         raise RuntimeError(text(1)) from e
     return points
 `, `{"points":8}`, "score", 14},
-		"handled.js": {`import { tool } from "starling";
-const text = (v) => {
-  const s = String(v);
-  return s;
-};
-function check(v) {
-  if (v > 5)
-    throw new Error("too much: " + text(v));
-}
-export default tool({
-  name: "score", description: "Scores.",
-  execute() {
-    try {
+		"handled.js": {checks + `    try {
       check(8);
     } catch (e) {
       console.error(e);

@@ -58,7 +58,6 @@ type Session struct {
 
 	effects  []Effect
 	outcome  string
-	told     string // what the tool has written, and how it failed; empty for another end
 	diverged bool
 	returned bool // from its export, perhaps with an error of the tool
 
@@ -159,14 +158,15 @@ func Open(ctx context.Context, events []event.Event, t Target, o Options) (*Sess
 	if t.Call.State != span.OK && !s.diverged && t.Call.Error != "" {
 		s.outcome = t.Call.ErrorType + ": " + firstLines(strings.TrimPrefix(t.Call.Error, "tool: "))
 	}
-	for _, ev := range events {
-		if failed, err := ev.AsToolCallFailed(); err == nil && ev.Seq == t.Call.Last && failed.ErrorType == event.ErrorTool && !s.diverged {
-			s.told = failed.Log + "\n" + failed.Error // a limit stops anywhere
-		}
-	}
 	s.choose(o.Own)
 	s.place(events)
-	return s, s.begin(ctx)
+	told := "" // by a tool that failed itself: a limit stops anywhere
+	if last := slices.IndexFunc(events, func(ev event.Event) bool { return ev.Seq == t.Call.Last }); last >= 0 && !s.diverged {
+		if failed, err := events[last].AsToolCallFailed(); err == nil && failed.ErrorType == event.ErrorTool {
+			told = failed.Log + "\n" + failed.Error
+		}
+	}
+	return s, s.begin(ctx, told)
 }
 
 // ErrOtherCode is returned for symbols that describe other code than the recorded module's.
@@ -267,8 +267,8 @@ func (s *Session) place(events []event.Event) {
 	}
 }
 
-// begin goes to the place that the target names.
-func (s *Session) begin(ctx context.Context) error {
+// begin goes to the place that the target names. A tool that failed has told what is in its log and error.
+func (s *Session) begin(ctx context.Context, told string) error {
 	i := slices.IndexFunc(s.effects, func(e Effect) bool { return e.Seq == s.target.seq })
 	switch {
 	case s.target.fuel != nil:
@@ -285,22 +285,21 @@ func (s *Session) begin(ctx context.Context) error {
 	switch {
 	case err == nil && stop.Reason != Stepped:
 		err = s.rec.Seek(ctx, s.rec.End())
-	case err == nil && s.interpreted() && s.told != "":
-		err = s.blame(ctx)
+	case err == nil && s.interpreted():
+		err = s.blame(ctx, told)
 	}
 	return err
 }
 
 // blame goes from the last line of a script that began to the one that failed, which may have called the
 // function of the other for the text of its error. A traceback names it, and its function still runs.
-func (s *Session) blame(ctx context.Context) error {
-	named, began := s.named(), s.rec.At()
-	i := slices.IndexFunc(s.Frames(), func(f Frame) bool { return f.Script && named[Place{File: f.File, Line: f.Line}] })
+func (s *Session) blame(ctx context.Context, told string) error {
+	named, began, frames := s.named(told), s.rec.At(), s.Frames()
+	i := slices.IndexFunc(frames, func(f Frame) bool { return f.Script && named[Place{File: f.File, Line: f.Line}] })
 	if i <= 0 {
 		return nil
 	}
-	f := s.Frames()[i]
-	s.breaks = []*Breakpoint{{script: Place{File: f.File, Line: f.Line}}}
+	s.breaks = []*Breakpoint{{script: Place{File: frames[i].File, Line: frames[i].Line}}}
 	stop, err := s.Move(ctx, Continue, true)
 	s.breaks = nil
 	if err == nil && stop.Reason != Hit {
@@ -313,24 +312,26 @@ func (s *Session) blame(ctx context.Context) error {
 var (
 	pythonLine  = lazy.Regexp(`(?m)^ *File "(.+)", line (\d{1,9})(?:, in|$)`)
 	scriptLine  = lazy.Regexp(`(?m)^ +at (?:.* \()?([^()\n]+):(\d{1,9}):\d+\)?$`)
-	programLine = lazy.Regexp(`(?m)^ +at line ()(\d{1,9}), column \d+`)
+	programLine = lazy.Regexp(`(?m)^ +at line (\d{1,9}), column \d+`)
 )
 
 // named returns the lines that tracebacks name. The text comes from the guest, and decides nothing but where a
 // session begins.
-func (s *Session) named() map[Place]bool {
+func (s *Session) named(told string) map[Place]bool {
 	traced, program, before := pythonLine(), "<program>", 0
 	if s.table.Format() == source.JavaScript {
 		traced, program, before = scriptLine(), "<input>", programBegins
 	}
 	places := map[Place]bool{}
-	for _, m := range traced.FindAllStringSubmatch(s.told, -1) {
-		line, _ := strconv.Atoi(m[2])
-		places[Place{File: m[1], Line: line}] = true
+	add := func(file, line string, before int) {
+		n, _ := strconv.Atoi(line) // nine digits at most
+		places[Place{File: file, Line: n + before}] = true
 	}
-	for _, m := range programLine().FindAllStringSubmatch(s.told, -1) {
-		line, _ := strconv.Atoi(m[2])
-		places[Place{File: program, Line: line + before}] = true
+	for _, m := range traced.FindAllStringSubmatch(told, -1) {
+		add(m[1], m[2], 0)
+	}
+	for _, m := range programLine().FindAllStringSubmatch(told, -1) {
+		add(program, m[1], before)
 	}
 	return places
 }
