@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -193,11 +192,6 @@ func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
 
 // errAfterwards keeps the changes of a call from the folder.
 var errAfterwards = errors.New("the program that was to write its changes back has ended before")
-
-// unwritten tells a model that the changes of a call are not in the user's folder.
-func (l *Tools) unwritten(why error, runID string) string {
-	return fmt.Sprintf("The call has succeeded, but: %v. Its files: starling-host workspace get %s %s FOLDER", why, l.db.Name(), runID)
-}
 
 // recorded returns what the log has of a run that an assistant began. It asks nothing of a server, which may be starting
 // or have another tool by now.

@@ -323,23 +323,7 @@ func (l *session) run(ctx context.Context, runID string, t *starling.Tool, c mcp
 	result.Replay = l.replayOf(run.ID)
 	result.Remote, result.Receipt = remote, l.receipt(ctx, run.ID)
 	if err == nil && files != nil {
-		l.folders.Lock()
-		changed, unwritten := files.WriteBack(context.WithoutCancel(ctx), run.ID)
-		l.folders.Unlock()
-		for _, path := range changed { // those that were removed are not found
-			_ = filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
-				if err == nil && entry.Type().IsRegular() {
-					result.Changed = append(result.Changed, path)
-				}
-				if err != nil || len(result.Changed) == mcpsrv.MaxLinks {
-					return fs.SkipAll
-				}
-				return nil
-			})
-		}
-		if unwritten != nil {
-			result.Unwritten = l.unwritten(unwritten, run.ID)
-		}
+		result.Changed, result.Unwritten = l.writeBack(ctx, files, run.ID)
 	}
 	if err != nil {
 		result.Error = err.Error()
@@ -348,6 +332,34 @@ func (l *session) run(ctx context.Context, runID string, t *starling.Tool, c mcp
 		}
 	}
 	return result, nil
+}
+
+// writeBack changes the folders as a run left its files. It returns the files there that are new or changed,
+// for links, and what a model is told if the folders are not changed. The run has ended, whoever waits.
+func (l *Tools) writeBack(ctx context.Context, files *starling.Files, runID string) (links []string, unwritten string) {
+	l.folders.Lock()
+	changed, err := files.WriteBack(context.WithoutCancel(ctx), runID)
+	l.folders.Unlock()
+	if err != nil {
+		unwritten = l.unwritten(err, runID)
+	}
+	for _, path := range changed { // those that were removed are not found
+		_ = filepath.WalkDir(path, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.Type().IsRegular() {
+				links = append(links, path)
+			}
+			if err != nil || len(links) == mcpsrv.MaxLinks {
+				return fs.SkipAll
+			}
+			return nil
+		})
+	}
+	return links, unwritten
+}
+
+// unwritten tells a model that the changes of a call are not in the user's folder.
+func (l *Tools) unwritten(why error, runID string) string {
+	return fmt.Sprintf("The call has succeeded, but: %v. Its files: starling-host workspace get %s %s FOLDER", why, l.db.Name(), runID)
 }
 
 // traceparent is a place in a trace, in the form of W3C.
