@@ -194,8 +194,8 @@ func (f *Files) WriteBack(ctx context.Context, runID string) (changed []string, 
 	return changed, nil
 }
 
-// FilesOf returns the files that a run was given, and the root of those that its calls left, as far as the events
-// of the run say. Both are nil for a run without files, and the second if no call has completed.
+// FilesOf reads from the events of a run which files it was given, and the root of those that its calls left.
+// Both are nil for a run without files, and the second if no call has completed.
 func FilesOf(events []event.Event) (given *event.Workspace, left []byte, err error) {
 	for _, ev := range events {
 		_, roots, err := ev.Needs()
@@ -264,8 +264,8 @@ func realPath(name string) (string, error) {
 	return filepath.EvalSymlinks(at)
 }
 
-// FindsFiles reports whether the tool looks for files of [Tool.In]: it is a program for WASI, run_js, run_py, in Python, or in
-// JavaScript and imports fs.
+// FindsFiles reports whether the tool looks for files of [Tool.In]: it is a program for WASI, run_js, run_py,
+// in Python, or in JavaScript and imports fs.
 func (t *Tool) FindsFiles() bool { return t.guest != nil && t.guest.FindsFiles() }
 
 // In returns the tool with files for its calls.

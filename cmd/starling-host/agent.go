@@ -232,7 +232,7 @@ type agentDocument struct {
 	Changed   []string `json:"changed,omitempty"`
 }
 
-// agentEnd prints the result of a run, of which the document has the files.
+// agentEnd prints the result of a run, and its files, which are in the document.
 func (a *app) agentEnd(ctx context.Context, db *starling.DB, p *view.Progress, r *agent.Result, doc agentDocument, f agentFlags) error {
 	p.Note(fmt.Sprintf("%s, %s, %s tokens in, %s out, $%s, fuel %s, wall time %s",
 		display.Plural(r.TurnCount, "turn"), display.Plural(r.ToolCallCount, "tool call"), display.Digits(uint64(r.InputTokens)), display.Digits(uint64(r.OutputTokens)),

@@ -48,7 +48,7 @@ type Agent struct {
 	// not contain a slash itself.
 	Namespace string
 
-	// Workspace are the files of runs, of which the log has the contents: see [step.Config]. Nil for none.
+	// Workspace names the files of runs, see [step.Config]. The log must have their contents. Nil for none.
 	Workspace *event.Workspace
 
 	// Metrics and Tracer watch live runs. Nil for neither.

@@ -177,8 +177,9 @@ func (a *Attempt) schedule(ctx context.Context, p *plan, number uint32) error {
 			now.CallID = recorded.CallID
 		}
 		now.Commitment = recorded.Commitment
-		if earlier := recorded.Workspace == nil && a.callID != "" || p.callee != nil && p.callee.sandboxed && !p.callee.files; earlier {
-			now.Workspace = recorded.Workspace // earlier commits gave files to other tools
+		blind := p.callee != nil && p.callee.sandboxed && !p.callee.files
+		if blind || a.callID != "" && recorded.Workspace == nil { // earlier commits gave files to other tools
+			now.Workspace = recorded.Workspace
 		}
 		return nil
 	})
