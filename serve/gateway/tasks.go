@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -177,8 +178,8 @@ func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
 			if run != nil { // a failure of the tool is its end
 				err = nil
 			}
-			if run != nil && run.Workspace != "" && len(l.Folders) > 0 {
-				result.Unwritten = l.unwritten(errAfterwards, run.ID)
+			if run != nil && run.Workspace != "" {
+				result.Unwritten, err = l.leftBehind(ctx, run)
 			}
 			return result, err
 		}
@@ -192,6 +193,23 @@ func (l *session) goOn(ctx context.Context, o mcpsrv.Outcome) *begun {
 
 // errAfterwards keeps the changes of a call from the folder.
 var errAfterwards = errors.New("the program that was to write its changes back has ended before")
+
+// leftBehind tells a model that a run which another program began has changed files, if it has.
+func (l *Tools) leftBehind(ctx context.Context, run *starling.Run) (text string, err error) {
+	log, err := l.db.Log(ctx)
+	if err != nil {
+		return "", err
+	}
+	events, err := log.Read(ctx, run.ID)
+	if err != nil {
+		return "", err
+	}
+	given, left, err := starling.FilesOf(events)
+	if err == nil && given != nil && !bytes.Equal(given.Root, left) {
+		text = l.unwritten(errAfterwards, run.ID)
+	}
+	return text, err
+}
 
 // recorded returns what the log has of a run that an assistant began. It asks nothing of a server, which may be starting
 // or have another tool by now.

@@ -3,6 +3,7 @@ package gateway
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -132,6 +133,30 @@ func TestATaskOfAnotherProgramGoesOn(t *testing.T) {
 	for _, of := range []*session{maker, other} {
 		if o, err := of.Outcome(ctx, id, time.Minute); err != nil || o.Status != eventlog.StatusCompleted || !strings.Contains(string(o.End.Answer), `"three"`) {
 			t.Errorf("afterwards: %+v, %v", o, err)
+		}
+	}
+}
+
+// TestChangesThatAreLeftBehind: a run that another program began is said to have changed files if it has, and not
+// if it was given some.
+func TestChangesThatAreLeftBehind(t *testing.T) {
+	t.Parallel()
+	db := starling.Must(starling.Open(t.Context(), filepath.Join(t.TempDir(), "runs.db"), starling.Options{}))
+	defer db.Close()
+	all := NewTools(db, starling.ToolOptions{}, func(string) {})
+	defer all.Close()
+	program := starling.Must(db.Load(t.Context(), starling.RunJS, starling.ToolOptions{}))
+	files := starling.Must(db.Files(t.Context(), starling.Folder{Path: t.TempDir(), Writable: true}))
+	for code, want := range map[string]string{
+		`return fs.readdir(".")`: "",
+		`await fs.mkdir("a")`:    "the program that was to write its changes back has ended before",
+	} {
+		run, _ := program.In(files).Call(t.Context(), fmt.Sprintf(`{"code":%q}`, code))
+		if run == nil {
+			t.Fatalf("%s: no run", code)
+		}
+		if text, err := all.leftBehind(t.Context(), run); err != nil || (text == "") != (want == "") || !strings.Contains(text, want) {
+			t.Errorf("%s: %q, %v", code, text, err)
 		}
 	}
 }
